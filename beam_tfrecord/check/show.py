@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +14,14 @@ from beam_tfrecord.base.arguments import has_type
 from beam_tfrecord.base.text import cell, counted, format_size, listed, share_text, text_table
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.dataset.record_files import RecordFiles
-from beam_tfrecord.features.arrow_types import (
-    type_from_json,
-    type_text,
-)
+from beam_tfrecord.features.arrow_types import type_from_json, type_text, value_type
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_rows import python_values
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import beside_manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
-from beam_tfrecord.loading.value_text import json_text, json_value, short_text
+from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats, short_text
 from beam_tfrecord.storage import shown_path
 
 # Flags that choose rows of the input.
@@ -88,6 +86,8 @@ def _feature(feature: Feature, examples: int) -> dict[str, Any]:
     if (missing := out.get("missing")) is not None:
         out["null_share"] = missing / examples if examples else 0.0
     for bound in ("min", "max"):
+        if feature.store == "auto" and bound in out:
+            out[bound] = short_floats(out[bound])
         if bound in out and pa.types.is_temporal(feature.type):
             # The schema's statistics have times as integers in the unit of their type.
             storage = pa.int32() if feature.type.bit_width == 32 else pa.int64()
@@ -100,12 +100,18 @@ def head(
     path: str | os.PathLike[str], n: int = 10, *, split: str | None = None
 ) -> list[dict[str, Any]]:
     """Return the first `n` rows of a dataset, or of one split, as dicts of Python values."""
-    return list(itertools.islice(load(path, split=split).rows(), n))
+    dataset = load(path, split=split)
+    rows, is_rounded = dataset.rows(), isinstance(dataset.files, RecordFiles)
+    return with_short_floats(itertools.islice(rows, n), dataset.schema, is_rounded=is_rounded)
 
 
-def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield every row as one line of JSON; see `json_value`."""
-    return map(json_text, rows)
+def with_short_floats(
+    rows: Iterable[Mapping[str, Any]], schema: Schema, *, is_rounded: bool = False
+) -> list[dict[str, Any]]:
+    """Return rows in which floats of float32, by type or since they were rounded, print shortly."""
+    features = (of for of in schema.features if is_rounded or value_type(of.type) in SINGLES)
+    names = {of.name for of in features if of.store == "auto"}
+    return [{n: short_floats(v) if n in names else v for n, v in row.items()} for row in rows]
 
 
 def render_show(shown: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ EXIT_BAD_DATA = 1
     type=click.Choice(("tf", "keras", "torch")),
     help="Print code that reads the dataset and needs no package of ours.",
 )
-@option("--label", metavar="C", help="Column that the model of --code keras learns.")
+@option("--label", metavar="C", help="Column to learn, of --code keras or torch.")
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
 @log_options
@@ -61,15 +61,18 @@ def show(
     if code is not None:
         if as_json:
             raise click.UsageError("--code cannot be combined with --json")
+        from beam_tfrecord.dataset.load import load
         from beam_tfrecord.format.manifest import Manifest
-        from beam_tfrecord.frameworks.reading_programs import reading_code
+        from beam_tfrecord.frameworks.reading_programs import has_code, reading_code
 
         dataset = _single(inputs)
-        text = reading_code(Manifest.load(dataset), code, path=dataset, label=label)
+        manifest, first = Manifest.load(dataset), load(dataset).part(0, 2**31)
+        seen = first.stats().to_json()["splits"] if code == "keras" and has_code(dataset) else {}
+        text = reading_code(manifest, code, path=dataset, label=label, seen=seen)
         print_result(text.rstrip("\n"))
         return
     if label is not None:
-        raise click.UsageError("--label is for --code keras only")
+        raise click.UsageError("--label is for --code keras or torch")
     from beam_tfrecord.check import show as rendering
     from beam_tfrecord.frameworks.reading_programs import has_code
 
@@ -122,12 +125,14 @@ def head(
     """
     from beam_tfrecord.check import show as rendering
     from beam_tfrecord.features.python_rows import python_rows
+    from beam_tfrecord.loading.value_text import json_text
 
     is_default = ctx.get_parameter_source("count") is ParameterSource.DEFAULT
     total: int | None
     if split is None and not _is_dataset(inputs, flags):
         found = _preview(inputs, flags, n=count)
-        rows = [row for batch in found.rows for row in python_rows(batch)]
+        every = (row for batch in found.rows for row in python_rows(batch, shaped=True))
+        rows = rendering.with_short_floats(every, found.schema)
         total = found.examples
     else:
         dataset = _single(inputs)
@@ -141,7 +146,7 @@ def head(
         print_message("no rows")
         return
     print_result(
-        "\n".join(rendering.json_lines(rows))
+        "\n".join(map(json_text, rows))
         if as_json
         else rendering.render_rows(rows, max_width=_terminal_width()).rstrip("\n")
     )

@@ -342,9 +342,9 @@ def load(
         )
     opened = _open(path)
     splits = opened.manifest.splits
-    if split is not None and split not in splits:
+    if split is not None and split not in tuple(splits):
         known = ", ".join(splits) or "none"
-        raise UsageError(f"split {split!r} does not exist: the splits are {known}")
+        raise UsageError(f"split {split!r:.80} does not exist: the splits are {known}")
     names = wanted_columns(columns)
     schema = opened.schema if names is None else opened.schema.select(names)
     split_names = tuple(splits) if split is None else (split,)
@@ -363,7 +363,9 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
         # Imported here, since it would add a tenth to the time of opening TFRecord datasets.
         from beam_tfrecord.dataset.parquet import is_parquet, open_parquet
 
-        if staged or (is_parquet(path) and not _holds_datasets(path)):
+        # The Parquet files in a directory of datasets may be their rejects.
+        holds = os.path.isdir(path) and not all(map(is_stage, near_datasets(os.fspath(path))))
+        if staged or (is_parquet(path) and not holds):
             manifest, rows = open_parquet(path, opened)
             directory = shown_path(absolute_path(path))
             return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
@@ -377,9 +379,3 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
     directory = directory_of(file)
     files = RecordFiles(directory, manifest, opened)
     return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)
-
-
-def _holds_datasets(path: str | os.PathLike[str]) -> bool:
-    """Return whether a directory holds datasets: its Parquet files may then be their rejects."""
-    text = os.fspath(path)
-    return os.path.isdir(text) and not all(map(is_stage, near_datasets(text)))

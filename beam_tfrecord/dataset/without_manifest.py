@@ -33,6 +33,7 @@ from beam_tfrecord.sources.tfrecord_files import (
     RecordDetail,
     ShardFile,
     blocks_of,
+    holds_records,
     is_incomplete,
     list_records,
     opened,
@@ -92,25 +93,14 @@ def is_foreign(path: str | os.PathLike[str]) -> bool:
     if is_web(text):
         return has_suffix(text, SUFFIXES)
     if glob.has_magic(text):
-        return any(_is_foreign_file(file.path) for file in list_records([text]))
+        return any(holds_records(file.path) for file in list_records([text]))
     if exists(manifest_path(text)):
         return False
     if is_directory(text):
         found = any(has_suffix(entry.path, SUFFIXES) for entry in list_files(text))
         # Datasets below a directory are named in the error that there is none in it.
         return found and not is_incomplete(text) and not near_datasets(text)
-    return has_suffix(text, SUFFIXES) or (exists(text) and _is_foreign_file(text))
-
-
-def _is_foreign_file(path: str) -> bool:
-    """Return whether a file has the name of a TFRecord file, or begins with a record."""
-    if has_suffix(path, SUFFIXES):
-        return True
-    try:
-        next(read_blocks(path, block_bytes=2**16), None)
-    except DataError:
-        return False
-    return True
+    return has_suffix(text, SUFFIXES) or (exists(text) and holds_records(text))
 
 
 def foreign_files(path: str | os.PathLike[str]) -> tuple[str, list[InputFile]]:

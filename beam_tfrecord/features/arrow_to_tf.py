@@ -220,6 +220,9 @@ def _with_merged_floats(values: pa.Array, *, is_narrow: bool = False) -> pa.Arra
 
 def typed_scalar(value: Any, arrow: pa.DataType, feature: Feature, what: str) -> pa.Scalar:
     """Return a value from a schema as a scalar of type `arrow`."""
+    if isinstance(arrow, pa.FixedShapeTensorType):
+        # pyarrow makes no tensors of lists.
+        return typed_scalar(np.reshape(value, -1).tolist(), arrow.storage_type, feature, what)
     try:
         with contextlib.suppress(*MISFITS):
             return to_array([value], arrow)[0]

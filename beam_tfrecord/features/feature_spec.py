@@ -79,7 +79,8 @@ def _defaults(feature: Feature, columns: tuple[TFColumn, ...]) -> list[tuple[Any
     if shape and not isinstance(value, (list, tuple)):
         for size in reversed(shape):
             value = [value] * size
-    one = pa.array([typed_scalar(value, feature.type, feature, "default")], feature.type)
+    scalar = typed_scalar(value, feature.type, feature, "default")
+    one = pa.array([scalar], scalar.type)
     defaults: list[tuple[Any, ...] | None] = []
     for column, array in zip(columns, arrow_to_tf(one, feature).arrays, strict=True):
         stored = array[0].as_py()

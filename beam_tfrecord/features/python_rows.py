@@ -17,24 +17,36 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_types import is_list
+from beam_tfrecord.features.arrow_types import is_list, numpy_dtype
 
 
-def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of a batch as dicts of Python values."""
-    if not any(_is_time(arrow) for top in batch.schema.types for arrow in _types_in(top)):
+def python_rows(batch: pa.RecordBatch, *, shaped: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of a batch as dicts of Python values.
+
+    Tensors are arrays of their shape if `shaped`, else flat lists, which functions may change.
+    """
+    types = [arrow for top in batch.schema.types for arrow in _types_in(top)]
+    if not any(_is_time(arrow) or (shaped and _is_tensor(arrow)) for arrow in types):
         return list(batch.to_pylist())
-    columns = [python_values(column) for column in batch.columns]
+    columns = [
+        python_values(column if shaped or not _is_tensor(column.type) else column.storage)
+        for column in batch.columns
+    ]
     names = batch.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """Return a column's values; a missing one is None.
+    """Return a column's values; a missing one is None, and a tensor is an array of its shape.
 
     A time of day in nanoseconds is the timedelta64 since midnight.
     """
     arrow, types = column.type, list(_types_in(column.type))
+    if _is_tensor(arrow):
+        dtype, lists = numpy_dtype(arrow.value_type), column.storage.to_pylist()
+        if column.storage.flatten().null_count:
+            dtype = np.dtype(object)  # refused when it is written
+        return [one and np.array(one, dtype).reshape(arrow.shape) for one in lists]
     if not any(map(_is_time, types)):
         return list(column.to_pylist())
     if not any(getattr(one, "unit", "") == "ns" and not getattr(one, "tz", None) for one in types):
@@ -61,6 +73,10 @@ def python_values(column: pa.Array) -> list[Any]:
 
 def _is_time(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(arrow))
+
+
+def _is_tensor(arrow: pa.DataType) -> bool:
+    return isinstance(arrow, pa.FixedShapeTensorType)
 
 
 def _types_in(arrow: pa.DataType) -> Iterator[pa.DataType]:

@@ -152,6 +152,8 @@ class _Walk(NamedTuple):
                     "use one tensor per row, or nested lists"
                 )
             yield from self._tensor(arrow, name, nullable)
+        elif isinstance(arrow, pa.FixedShapeTensorType) and arrow.shape and None not in sizes:
+            yield from self.columns(arrow.value_type, name, (*sizes, *arrow.shape), nullable)
         elif isinstance(arrow, pa.BaseExtensionType) and not isinstance(arrow, pa.UuidType):
             yield from self.columns(arrow.storage_type, name, sizes, nullable)
         elif pa.types.is_struct(arrow):

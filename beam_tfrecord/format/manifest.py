@@ -241,7 +241,7 @@ def _no_dataset(path: str, file: str) -> str:
         hint = f"the datasets there are {listed([os.path.basename(name) for name in near])}"
     elif os.path.isfile(path):
         hint = "it is a file: name the directory that 'beam-tfrecord write' made"
-    elif glob.glob(os.path.join(glob.escape(path), "*.tfrecord*")):
+    elif glob.glob(os.path.join(glob.escape(path), "*.tfrec*")):
         hint = (
             f"it has shards but no {file!r}, so it is incomplete, or its manifest was removed: "
             "restore the manifest from a copy, or write the dataset again"

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_text
+from beam_tfrecord.features.arrow_types import is_temporal, is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
 from beam_tfrecord.features.schema import Schema
@@ -24,7 +26,6 @@ from beam_tfrecord.features.tf_columns import (
     VALUES,
     TFColumn,
     schema_tf_columns,
-    tf_columns,
 )
 from beam_tfrecord.format.manifest import Manifest, manifest_path
 from beam_tfrecord.format.stage import format_at
@@ -82,9 +83,17 @@ def has_code(path: str | os.PathLike[str]) -> bool:
 
 
 def reading_code(
-    manifest: Manifest, kind: str, path: str | os.PathLike[str], *, label: str | None = None
+    manifest: Manifest,
+    kind: str,
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    seen: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the text of a Python program that reads a dataset."""
+    """Return the text of a Python program that reads a dataset.
+
+    What was `seen`, statistics of rows of each split, tells what a model can learn from.
+    """
     makers = {"tf": _tf_parts, "keras": _keras_parts, "torch": _torch_parts}
     if kind not in makers:
         raise UsageError(f"there is no code for {kind!r}: choose one of {', '.join(makers)}")
@@ -96,16 +105,14 @@ def reading_code(
     filled = [name for name, split in manifest.splits.items() if split.examples]
     if not filled:
         raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
-    if kind != "keras" and label is not None:
-        raise UsageError(
-            f"--label is for --code keras: leave it out, code for {kind!r} reads all columns alike"
-        )
+    if kind == "tf" and label is not None:
+        raise UsageError("--label is for --code keras and torch: leave it out")
     parts = {
         "manifest": manifest_path(path),
         "split": filled[0],
         "validation": filled[1] if len(filled) > 1 else None,
         "compression": manifest.compression,
-        **makers[kind](manifest.schema, label),
+        **makers[kind](manifest.schema, label, (seen or {}).get(filled[0], {})),
     }
     # Imported here, since `show` without --code needs no templates.
     import jinja2
@@ -121,32 +128,23 @@ def reading_code(
     return environment.get_template(f"program_{kind}.jinja").render(parts)
 
 
-def _tf_parts(schema: Schema, label: str | None) -> dict[str, Any]:
-    return {"features": feature_lines(schema), "decoded": "\n".join(_decoding_lines(schema))}
+def _tf_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
+    tensors = tensors_in_bytes(schema).values()
+    return {"features": feature_lines(schema), "decoded": [of for of in tensors if of.is_simple]}
 
 
-def _decoding_lines(schema: Schema) -> list[str]:
-    """Return the lines that decode tensors from bytes, for columns with one shape for all rows."""
-    lines = []
-    for decoding in tensors_in_bytes(schema).values():
-        if decoding.is_simple:
-            name, sizes = quoted(decoding.column), [-1, *(decoding.shape or ())]
-            raw = f"tf.io.decode_raw(parsed[{name}], tf.{decoding.dtype})"
-            lines.append(f"    parsed[{name}] = tf.reshape({raw}, {sizes})")
-    return lines
-
-
-def _torch_parts(schema: Schema, label: str | None) -> dict[str, Any]:
+def _torch_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
     read = {reading.name: reading for reading in readings(schema)}
-    lines, text = [], []
-    for leaf in (leaf for column in schema_tf_columns(schema) for leaf in column):
-        if leaf.shape == () and leaf.role == VALUES:
-            lines.append(f"    {quoted(leaf.name)}: {_missing_text(read[leaf.name])},")
-            if is_text(leaf.type) or leaf.store == "text":
-                text.append(quoted(leaf.name))
+    leaves = [leaf for column in schema_tf_columns(schema) for leaf in column]
+    scalars = [leaf for leaf in leaves if leaf.shape == () and leaf.role == VALUES]
+    columns = {leaf.name: _missing_text(read[leaf.name]) for leaf in scalars}
+    if label not in (None, *columns):
+        raise UsageError(f"label {label!r} is no column of single values: {_choose(columns)}")
     return {
-        "columns": "\n".join(lines),
-        "text": "{" + ", ".join(text) + "}" if text else "set()",
+        "label": label,
+        "columns": columns,
+        "text": [leaf.name for leaf in scalars if is_text(leaf.type) or leaf.store == "text"],
+        "shapes": {o.name: o.shape for o in leaves if o.kind != BYTES and len(o.shape or ()) > 1},
     }
 
 
@@ -157,41 +155,41 @@ def _missing_text(reading: Reading) -> str:
 
 
 _MAX_CLASSES = 1000
+_CATEGORIES = range(1, 51)
+# Integers identify so many rows if nine of ten differ, by an estimate to 5 %.
+_LEAST_ROWS = 90
 _LABEL_NAMES = ("label", "target", "y", "class")
 _FEW = "use --code tf and encode the other columns"
 
 
-def _leaves(schema: Schema) -> Iterator[tuple[TFColumn, Feature]]:
-    """Yield what a model can have as input or label: text, numbers and fixed lists of numbers.
+def _choose(names: Iterable[str]) -> str:
+    return f"choose one of {listed(list(names)) or 'none'}"
 
-    Times are left out, since their size means nothing to a model.
-    """
+
+def _leaves(schema: Schema) -> Iterator[TFColumn]:
+    """Yield what a model can have as input: text, numbers, times and fixed lists of numbers."""
     required = {reading.name for reading in readings(schema) if reading.how == FIXED}
-    for feature in schema.features:
-        for leaf in tf_columns(feature):
-            if leaf.role != VALUES or pa.types.is_temporal(leaf.type):
-                continue
-            is_scalar = leaf.shape == () and (leaf.kind != BYTES or is_text(leaf.type))
-            is_list = bool(leaf.shape) and leaf.kind != BYTES and leaf.name in required
-            if is_scalar or is_list:
-                yield leaf, feature
+    for leaf in (leaf for column in schema_tf_columns(schema) for leaf in column):
+        is_number = leaf.kind != BYTES and not (leaf.shape and is_temporal(leaf.type))
+        is_known = leaf.shape == () or leaf.name in required
+        if (
+            leaf.role == VALUES
+            and is_known
+            and (is_number or (not leaf.shape and is_text(leaf.type)))
+        ):
+            yield leaf
 
 
-def _label_of(
-    leaves: Mapping[str, tuple[TFColumn, Feature]], label: str | None
-) -> tuple[str, bool]:
+def _label_of(schema: Schema, leaves: dict[str, TFColumn], label: str | None) -> tuple[str, bool]:
     """Return the label, and whether it is only a guess."""
     able = {
-        name: feature
-        for name, (leaf, feature) in leaves.items()
-        if not leaf.shape or leaf.shape == (len(feature.labels),)
+        name: schema[leaf.column]
+        for name, leaf in leaves.items()
+        if not is_temporal(leaf.type) and leaf.shape in ((), (len(schema[leaf.column].labels),))
     }
     if label is not None:
         if label not in able:
-            raise UsageError(
-                f"label {label!r} is no column of numbers or text: choose one of "
-                f"{listed(list(able)) or 'none'}"
-            )
+            raise UsageError(f"label {label!r} is no column of numbers or text: {_choose(able)}")
         return label, False
     for fitting in (
         [name for name, feature in able.items() if feature.labels],
@@ -199,65 +197,72 @@ def _label_of(
     ):
         if len(fitting) == 1:
             return fitting[0], False
-    scalars = [name for name in able if not leaves[name][0].shape]
-    numbers = [name for name in scalars if leaves[name][0].kind != BYTES]
+    numbers = [name for name in able if not leaves[name].shape and leaves[name].kind != BYTES]
     if not numbers:
         raise UsageError(f"no column of numbers is there to learn: {_FEW}")
     return numbers[-1], True
 
 
-def _keras_parts(schema: Schema, label: str | None) -> dict[str, Any]:
-    leaves = {leaf.name: (leaf, feature) for leaf, feature in _leaves(schema)}
-    label, is_guess = _label_of(leaves, label)
-    inputs = [leaf for leaf, _ in leaves.values() if leaf.kind != BYTES and leaf.name != label]
+def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
+    rows, columns = seen.get("examples", 0), seen.get("features", {})
+    numbers = [name for name, of in columns.items() if re.fullmatch(r"u?int\d+", of["type"])]
+    differing = [n for n in numbers if columns[n]["distinct"] >= 0.9 * rows >= _LEAST_ROWS]
+    ids = [name for name in differing if name != label]
+    leaves = {leaf.name: leaf for leaf in _leaves(schema) if leaf.name not in ids}
+    label, is_guess = _label_of(schema, leaves, label)
+    top = {name: [word for word, _ in of.get("top", ())] for name, of in columns.items()}
+    able = [leaf for leaf in leaves.values() if leaf.name != label]
+    inputs = [o for o in able if o.kind != BYTES or len(top.get(o.name, ())) in _CATEGORIES]
     if not inputs:
         raise UsageError(f"no column of numbers is there as input: {_FEW}")
-    used = {label, *(leaf.column for leaf in inputs)}
-    leaf, feature = leaves[label]
-    output, loss, metric = _head(leaf, feature)
+    used = {label, *ids, *(leaf.column for leaf in inputs)}
     read = {reading.name: reading for reading in readings(schema)}
-    lines = [_dense_line(one, read[one.name]) for one in inputs]
+    days = {one.name: _days_of(one, schema[one.column]) for one in inputs if is_temporal(one.type)}
+    lines = [_dense_line(one, read[one.name], days) for one in inputs]
     lines.append(f"    {quoted(label)}: {reading_text(read[label])},")
+    leaf = leaves[label]
     return {
         "features": "\n".join(lines),
         "label": label,
         "is_guess": is_guess,
         "is_text": leaf.kind == BYTES,
+        "is_vector": bool(leaf.shape),
+        "classes": _classes_of(leaf, schema[leaf.column]),
         "may_miss": read[label].how == VARYING,
         "left_out": listed([name for name in schema.names if name not in used]),
-        "output": output,
-        "loss": loss,
-        "metric": metric,
+        "ids": listed(ids),
+        "categories": {one.name: top[one.name] for one in inputs if one.kind == BYTES},
+        "days": days,
     }
 
 
-def _dense_line(leaf: TFColumn, reading: Reading) -> str:
-    """Return the feature spec line of a scalar, with 0 for missing values if it has no default."""
+def _days_of(leaf: TFColumn, feature: Feature) -> tuple[int, int]:
+    """Return the first time of a column, and its number of units in a day."""
+    unit: Any = getattr(leaf.type, "unit", "D" if pa.types.is_date32(leaf.type) else "ms")
+    first = feature.observed and feature.observed.min
+    return int(first or 0), int(np.timedelta64(1, "D") / np.timedelta64(1, unit))
+
+
+def _dense_line(leaf: TFColumn, reading: Reading, days: Mapping[str, tuple[int, int]]) -> str:
+    """Return the feature spec line of a column, whose missing values have a default.
+
+    It is 0, no text or the first time, unless the schema has one.
+    """
     note = ""
     if reading.how == VARYING:
-        zero = 0.0 if leaf.kind == FLOAT else 0
+        zero: Any = {FLOAT: 0.0, INT64: days.get(leaf.name, (0,))[0], BYTES: ""}[leaf.kind]
         reading = reading._replace(how=FIXED, default=(zero,))
         note = "  # stands for a missing value"
     return f"    {quoted(leaf.name)}: {reading_text(reading)},{note}"
 
 
-def _head(leaf: TFColumn, label: Feature) -> tuple[str, str, str]:
-    """Return the code of the last layer, of the loss and of the metric that suit a label."""
-    if leaf.kind == BYTES:
-        layer = 'keras.layers.Dense(classes.vocabulary_size(), activation="softmax")'
-        return layer, '"sparse_categorical_crossentropy"', '"accuracy"'
+def _classes_of(leaf: TFColumn, label: Feature) -> int:
+    """Return the number of classes that the numbers of a label are; 0 if they are quantities."""
     if leaf.shape:
-        layer = f'keras.layers.Dense({leaf.shape[0]}, activation="softmax")'
-        return layer, '"categorical_crossentropy"', '"accuracy"'
+        return leaf.shape[0]
+    if pa.types.is_boolean(label.type):
+        return 2
     seen = label.observed
-    is_integer = pa.types.is_boolean(label.type) or pa.types.is_integer(label.type)
-    low, high = (0, 1) if pa.types.is_boolean(label.type) else (None, None)
-    if seen is not None and seen.min is not None and seen.max is not None:
-        low, high = int(seen.min) if is_integer else None, int(seen.max) if is_integer else None
-    if not is_integer or low is None or high is None or low < 0 or high >= _MAX_CLASSES:
-        return "keras.layers.Dense(1)", '"mse"', '"mae"'
-    if high <= 1:
-        layer = 'keras.layers.Dense(1, activation="sigmoid")'
-        return layer, '"binary_crossentropy"', '"accuracy"'
-    layer = f'keras.layers.Dense({high + 1}, activation="softmax")'
-    return layer, '"sparse_categorical_crossentropy"', '"accuracy"'
+    if seen is None or seen.min is None or seen.max is None or not pa.types.is_integer(label.type):
+        return 0
+    return max(2, int(seen.max) + 1) if seen.min >= 0 and seen.max < _MAX_CLASSES else 0

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.arguments import takes
 from beam_tfrecord.base.scratch import scratch_directory
-from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller
+from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller, with_keywords
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest
@@ -49,7 +49,8 @@ def _bound(options: Any, *args: Any, **given: Any) -> Any:
         # The option of a source of another package; `make_source` knows which source there is.
         if name not in options_of_packages():
             is_of_write = hasattr(WriteOptions, name)
-            hint = "give it to write" if is_of_write else did_you_mean(name, [*own, *of_source])
+            meant = with_keywords(f"--{name.replace('_', '-')}").strip("-")
+            hint = "give it to write" if is_of_write else did_you_mean(meant, [*own, *of_source])
             raise UsageError(f"unexpected keyword argument {name!r}{hint and f': {hint}'}")
     options_of_source = {name: given.pop(name) for name in given.keys() - own}
     given["source_options"] = {**(given.get("source_options") or {}), **options_of_source}
@@ -204,7 +205,7 @@ def preview(
     """Return the schema of the input and its first `n` rows, as `write` would write them."""
     with contextlib.ExitStack() as stack:
         named = stack.enter_context(stdin_as_file(inputs, from_=from_))
-        readable = stack.enter_context(on_disk(named))
+        readable = stack.enter_context(on_disk(named, nan=source_options.get("nan", "null")))
         source = make_source(readable, from_=from_, options=source_options)
         stack.callback(source.release)
         scans = source.all_scans()
@@ -245,7 +246,7 @@ def readable(call: Job) -> Iterator[Job]:
     """Yield the arguments with files in place of standard input and of data in memory."""
     with (
         stdin_as_file(call.inputs, from_=call.from_, runner=call.runner) as named,
-        on_disk(named) as files,
+        on_disk(named, nan=(call.source_options or {}).get("nan", "null")) as files,
     ):
         yield dataclasses.replace(call, inputs=files)
 

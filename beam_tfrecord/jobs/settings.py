@@ -36,7 +36,7 @@ from beam_tfrecord.preprocess.request import Request, make_request
 from beam_tfrecord.rows.user_function import MapFunction, load_map
 from beam_tfrecord.selection.select import Selection, make_selection
 from beam_tfrecord.sources.base import InputFile, Source, of_columns, with_selection
-from beam_tfrecord.sources.choose import make_source
+from beam_tfrecord.sources.choose import KINDS_BY_SUFFIX, make_source
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord import copying, keeping_splits, splits_of
@@ -234,6 +234,11 @@ def _selected(call: JobOptions) -> tuple[Source, Selection | None]:
 
 def _shared(call: JobOptions, source: Source) -> dict[str, Any]:
     """Return the fields of `JobSettings`."""
+    stem, suffix = os.path.splitext(os.fspath(call.output))
+    if suffix.lower() in KINDS_BY_SUFFIX:
+        is_parquet = suffix == ".parquet" and isinstance(call, WriteOptions)
+        other = ", or run extract for Parquet files" if is_parquet else ""
+        raise UsageError(f"the output is a directory: name it {stem + '/'!r}{other}")
     return {
         "source": source,
         "target": directory_target(call.output),

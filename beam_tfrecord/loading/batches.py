@@ -85,7 +85,7 @@ class Columns:
         for name, words in self._words.items():
             self._encode_type(name, words)
         self.empty = {
-            feature.name: array_of_column(pa.array([], self.types[feature.name]), feature)
+            feature.name: array_of_column(pa.nulls(0, self.types[feature.name]), feature)
             for feature in self.schema.features
         }
         self.masked: list[str] = []
@@ -152,10 +152,12 @@ class Columns:
             elif self.empty[feature.name].dtype.kind in NUMBERS:
                 unfilled[feature.name] = feature.observed.missing if feature.observed else None
         if unfilled:
+            # A number of a category is no cure, so it is not advised to who passed it.
+            number = "nulls=<number> or " if self._nulls is None else ""
             raise missing_error(
                 unfilled,
                 "missing values, which no tensor holds",
-                "nulls=<number> or nulls='mask', or choose other columns",
+                f"{number}nulls='mask', or choose other columns",
             )
         check_masks(self.masked, self.schema.names)
 

@@ -174,7 +174,7 @@ class Rows:
         """Yield every row as a dict of Python values; a missing value is None."""
         for batch in self._batches():
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                yield from python_rows(batch.slice(start, _ROWS_AT_ONCE))
+                yield from python_rows(batch.slice(start, _ROWS_AT_ONCE), shaped=True)
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> pa.RecordBatch:
         """Return single rows in a given order; only these are read.
@@ -235,7 +235,7 @@ class Rows:
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return rows as dicts; PyTorch's ``DataLoader`` reads batches by this method."""
-        return python_rows(self.take(indices))
+        return python_rows(self.take(indices), shaped=True)
 
     # Grain reads batches by a method of this name.
     _getitems = __getitems__

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, format_size
 from beam_tfrecord.features.arrow_types import shape_text
@@ -21,6 +22,7 @@ from beam_tfrecord.images.headers import shown
 _MICROSECONDS = 1_000_000
 _CELL_CHARACTERS = 30
 _ARRAY_VALUES = 4
+SINGLES = (pa.float16(), pa.float32())
 
 
 def json_text(value: Any) -> str:
@@ -56,6 +58,18 @@ def json_value(value: Any) -> Any:
     return _scalar(value)
 
 
+def short_floats(value: Any) -> Any:
+    """Return a value in which floats that a float32 equals print as briefly as that."""
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            single = np.float32(value)
+        # NumPy would compare as float32.
+        return float(str(single)) if float(single) == value else float(value)
+    if isinstance(value, Mapping):
+        return {name: short_floats(item) for name, item in value.items()}
+    return list(map(short_floats, value)) if isinstance(value, list | tuple) else value
+
+
 def _scalar(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         microseconds = value // datetime.timedelta(microseconds=1)
@@ -73,7 +87,8 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, np.generic):
         # Numbers of ml_dtypes, such as bfloat16, have no Python type of their own.
         item = value.item()
-        return json_value(float(item) if isinstance(item, np.generic) else item)
+        # The text of a number is its shortest one.
+        return json_value(float(str(value)) if isinstance(item, float | np.generic) else item)
     raise TypeError(f"a value of type {type(value).__name__} has no form in JSON")
 
 
@@ -93,7 +108,7 @@ def short_text(value: Any) -> str:
 def _text(value: Any) -> str:
     """Return a value as text for people; what would be cut anyway is left out."""
     if isinstance(value, float):
-        return _float_text(value)
+        return str(short_floats(value)).removesuffix(".0")
     if isinstance(value, bytes):
         return _bytes_text(value)
     if isinstance(value, np.ndarray) and value.size > _ARRAY_VALUES:
@@ -105,14 +120,6 @@ def _text(value: Any) -> str:
         return "[" + ", ".join(map(_text, value[:_CELL_CHARACTERS])) + "]"
     found = json_value(value)
     return found if isinstance(found, str) else json.dumps(found)
-
-
-def _float_text(value: float) -> str:
-    """Return the shortest text of a number that is a float32, as stored ones are, or a float64."""
-    with np.errstate(over="ignore"):
-        single = np.float32(value)
-    # NumPy would compare as float32.
-    return str(single if float(single) == value else float(value)).removesuffix(".0")
 
 
 def _bytes_text(value: bytes) -> str:

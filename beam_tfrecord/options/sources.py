@@ -133,6 +133,14 @@ class TypedOptions(UnionOption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryOptions:
+    """The option of data in memory."""
+
+    nan: Annotated[str, Option(
+        "NaN of pandas: a missing value, or a value.", choices=("null", "value"))] = "null"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExcelOptions(TypedOptions, TypesOption, NullWordsOption):
     """The options of Excel workbooks."""
 
@@ -255,7 +263,7 @@ class NumpyOptions(TypedOptions, TypesOption):
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SourceOptions(
     NumpyOptions, CocoOptions, ImageOptions, LakeOptions, DatabaseOptions, ExcelOptions,
-    JsonOptions, CsvOptions,
+    JsonOptions, CsvOptions, MemoryOptions,
 ):
     """The options of all kinds of sources."""
 

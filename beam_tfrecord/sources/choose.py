@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError, did_you_mean
-from beam_tfrecord.format.manifest import MANIFEST_NAME
+from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, near_datasets
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.sources.arrow import Arrow
@@ -62,15 +62,9 @@ from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.sources.sql.database import without_password
 from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.tfrecord import Tfrecord
-from beam_tfrecord.sources.tfrecord_files import is_dataset, is_incomplete
+from beam_tfrecord.sources.tfrecord_files import holds_records, is_dataset, is_incomplete
 from beam_tfrecord.sources.webdataset import WebDataset
-from beam_tfrecord.storage import (
-    is_in_zip,
-    is_web,
-    list_files,
-    shown_path,
-    split_zip_url,
-)
+from beam_tfrecord.storage import is_in_zip, is_web, list_files, shown_path, split_zip_url
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -85,9 +79,7 @@ SOURCES: dict[str, type[Source]] = {
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
-_KINDS_BY_SUFFIX = {
-    suffix: source.kind for source in SOURCES.values() for suffix in source.suffixes
-}
+KINDS_BY_SUFFIX = {suffix: source.kind for source in SOURCES.values() for suffix in source.suffixes}
 _SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
@@ -135,8 +127,8 @@ class _Others:
     def kind_of(self, path: str) -> str | None:
         """Return the kind of a suffix; None if no source has it."""
         suffix = suffix_of(path)
-        if not suffix or suffix in _KINDS_BY_SUFFIX:
-            return _KINDS_BY_SUFFIX.get(suffix)
+        if not suffix or suffix in KINDS_BY_SUFFIX:
+            return KINDS_BY_SUFFIX.get(suffix)
         sources, _ = self.loaded
         return next((source.kind for source in sources if suffix in source.suffixes), None)
 
@@ -331,6 +323,8 @@ def _kind_of(path: str, others: _Others) -> str:
         return kind
     if colon and scheme != "file" and not is_web(path):
         return _kind_of_directory(path, (entry.path for entry in remote_entries(path)), others)
+    if not is_web(path) and holds_records(path):
+        return "tfrecord"
     if os.path.exists(path) or colon:
         raise others.unknown(path, "its name does not end in")
     return _kind_of_files(path, visible_files(path), others)
@@ -341,7 +335,11 @@ def _kind_of_directory(path: str, files: Iterable[str], others: _Others) -> str:
         return "parquet"
     if is_dataset(path) or is_incomplete(path):
         return "tfrecord"
-    return lake_kind(path) or _kind_of_files(path, files, others)
+    kind = lake_kind(path) or _kind_of_files(path, files, others)
+    if kind == "json" and any(map(is_dataset, near_datasets(path))):
+        # The files beside shards whose names have no suffix: the error names the datasets.
+        Manifest.load(path)
+    return kind
 
 
 def _kind_in_zips(path: str, urls: Sequence[str], others: _Others) -> str:
@@ -379,6 +377,8 @@ def _kind_of_files(where: str, files: Iterable[str], others: _Others) -> str:
     if len(counts) == 1:
         return next(iter(counts))
     if not counts:
+        if holds_records(looked_at[0]):
+            return "tfrecord"
         if any(suffix_of(file) == ".zip" for file in looked_at):
             how = f"give {where + '/*.zip'!r}" if os.path.isdir(where) else "unpack it first"
             raise UsageError(f"{where!r} holds zip files, which are not looked into: {how}")

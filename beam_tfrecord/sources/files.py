@@ -134,7 +134,8 @@ def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     found = dict.fromkeys(map(os.path.abspath, visible_files(path, suffixes)))
     if not found and os.path.isdir(path):
         kinds = " or ".join(suffixes)
-        raise UsageError(f"no {kinds} files in directory {path!r}: check the path, or pass --from")
+        cure = "check the path, pass --from, or give a pattern"
+        raise UsageError(f"no {kinds} files in directory {path!r}: {cure}")
     if not found:
         raise UsageError(not_there(path))
     return found
@@ -245,7 +246,7 @@ def _raise_unreadable(error: OSError) -> None:
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".xz", ".lz4")
 # TensorFlow Datasets and others name files so: the number follows the suffix, and is before or
 # after the one of the compression.
-_NUMBERED = re.compile(r"(\.tfrecords?(?:\.(?:gz|bz2|zst|xz|lz4))?)-\d+-of-\d+(?=\.|$)")
+_NUMBERED = re.compile(r"(\.tfrec(?:ords?)?(?:\.(?:gz|bz2|zst|xz|lz4))?)-\d+-of-\d+(?=\.|$)")
 
 
 def suffix_of(name: str) -> str:

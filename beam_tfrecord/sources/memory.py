@@ -30,6 +30,7 @@ from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, dtype_name, is_foreign, tensor_column
 from beam_tfrecord.format.hashes import file_hash
+from beam_tfrecord.options.sources import MemoryOptions
 from beam_tfrecord.sources.arrow import Arrow
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.files import FileSource
@@ -66,7 +67,7 @@ class _Temporary(FileSource):
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory(_Temporary, Arrow):
+class Memory(_Temporary, MemoryOptions, Arrow):
     """A table or rows in memory, in a temporary Arrow file."""
 
     kind: ClassVar[str] = "memory"
@@ -95,7 +96,7 @@ class OnDisk:
 
 
 @contextlib.contextmanager
-def on_disk(inputs: Any, temp_dir: str | None = None) -> Iterator[Any]:
+def on_disk(inputs: Any, temp_dir: str | None = None, nan: str = "null") -> Iterator[Any]:
     """Yield paths as they are; write other input to a file that lives until the context ends."""
     inputs, are_paths = _looked_at(inputs)
     if are_paths:
@@ -103,15 +104,15 @@ def on_disk(inputs: Any, temp_dir: str | None = None) -> Iterator[Any]:
         return
     directory = tempfile.mkdtemp(prefix="beam_tfrecord-rows-", dir=temp_dir)
     try:
-        yield _written(inputs, directory)
+        yield _written(inputs, directory, nan)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def until_exit(inputs: Any, temp_dir: str | None = None) -> Any:
+def until_exit(inputs: Any, temp_dir: str | None = None, nan: str = "null") -> Any:
     """Return what `on_disk` yields, for as long as this process runs."""
     stack = contextlib.ExitStack()
-    readable = stack.enter_context(on_disk(inputs, temp_dir))
+    readable = stack.enter_context(on_disk(inputs, temp_dir, nan))
     atexit.register(stack.close)
     return readable
 
@@ -134,17 +135,13 @@ def _looked_at(inputs: Any) -> tuple[Any, bool]:
     return rest, False
 
 
-def _written(inputs: Any, directory: str) -> OnDisk:
-    if _are_arrays(inputs):
+def _written(inputs: Any, directory: str, nan: str) -> OnDisk:
+    parts = inputs.values() if isinstance(inputs, Mapping) else [inputs]
+    if any(isinstance(value, np.ndarray) for value in parts):
         path, types = _write_arrays(inputs, directory)
         return OnDisk(Arrays, (path,), {"types": types or None, "digest": file_hash(path)})
-    path, digest = spool(*stream_of(inputs), directory)
+    path, digest = spool(*stream_of(inputs, nan), directory)
     return OnDisk(Memory, (path,), {"digest": digest})
-
-
-def _are_arrays(inputs: Any) -> bool:
-    found = inputs.values() if isinstance(inputs, Mapping) else [inputs]
-    return any(isinstance(value, np.ndarray) for value in found)
 
 
 def _write_arrays(arrays: Any, directory: str) -> tuple[str, dict[str, str]]:

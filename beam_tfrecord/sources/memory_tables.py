@@ -1,13 +1,13 @@
 """Converts tables in memory (pandas, polars, datasets, Arrow), dicts and rows to record batches.
 
-What a library means by a missing value is decided here. NaN in a pandas column of floats is a
-number; NA, NaT and None are null. In a pandas column of objects, a float that is NaN is a number
-beside numbers, and beside anything else, such as text, it is null.
+What a library means by a missing value is decided here. In pandas NaN of floats is null, as NA,
+NaT and None are; `nan="value"` keeps it in columns of numbers. polars and Arrow have both.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.base.text import counted, repeated
+from beam_tfrecord.base.text import counted, listed, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.features.python_values import Misfit, as_row, infer_column, is_missing
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS
+
+_LOGGER = logging.getLogger(__name__)
 
 _HF_ROWS = 1000
 _ENCODED = pa.struct({"bytes": pa.binary(), "path": pa.string()})
@@ -41,10 +43,15 @@ def is_table(held: Any) -> bool:
     return isinstance(held, np.ndarray) or _reader_of(held) is not None
 
 
-def stream_of(held: Any) -> Stream:
-    """Return the rows of a table, of a dict of columns or of an iterable of rows."""
+def stream_of(held: Any, nan: str = "null") -> Stream:
+    """Return the rows of a table, of a dict of columns or of an iterable of rows.
+
+    `nan` says what NaN of pandas is: ``null``, or ``value`` for NaN.
+    """
+    if nan not in ("null", "value"):
+        raise UsageError(f"nan={nan!r} does not exist: choose 'null' or 'value'")
     if reader := _reader_of(held):
-        return reader(held)
+        return _of_pandas(held, nan) if reader is _of_pandas else reader(held)
     if isinstance(held, Iterable):
         return Stream(row_batches(held), None)
     raise UsageError(
@@ -53,7 +60,7 @@ def stream_of(held: Any) -> Stream:
     )
 
 
-def _reader_of(held: Any) -> Callable[[Any], Stream] | None:
+def _reader_of(held: Any) -> Callable[..., Stream] | None:
     """Return what reads a table or a dict of columns; None if `held` is neither."""
     readers = {
         ("pandas", "DataFrame"): _of_pandas,
@@ -162,17 +169,20 @@ def _stored(table: pa.Table, features: Mapping[str, Any]) -> pa.Table:
     return pa.table(columns, pa.schema(fields))
 
 
-def _of_pandas(frame: Any) -> Stream:
+def _of_pandas(frame: Any, nan: str = "null") -> Stream:
     own = [(name, frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
     pairs = [*own, *_index_of(frame.index)]
     for name, _ in pairs:
         check_name(name)
     check_distinct([name for name, _ in pairs])
-    columns = {n: _with_nulls(s) if s.dtype == object else s for n, s in pairs}
+    columns = {n: _with_nulls(s, nan) if s.dtype == object else s for n, s in pairs}
+    floats = [n for n, s in pairs if isinstance(s.dtype, np.dtype) and s.dtype.kind == "f"]
+    if nan == "null" and (found := [repr(n) for n in floats if columns[n].hasnans]):
+        _LOGGER.warning("NaN is a missing value, in %s: nan='value' keeps it", listed(found))
 
     def piece(start: int, stop: int) -> pa.Table:
         parts = {name: series.iloc[start:stop] for name, series in columns.items()}
-        return pa.table({name: _pandas_array(name, part, start) for name, part in parts.items()})
+        return pa.table({n: _pandas_array(n, part, start, nan) for n, part in parts.items()})
 
     has_objects = any(series.dtype == object for series in columns.values())
     return Stream(in_pieces(piece), None if has_objects else piece(0, 0).schema)
@@ -194,17 +204,18 @@ def _index_of(index: Any) -> list[tuple[Any, Any]]:
     return [(level.name, level.to_series()) for level in levels]
 
 
-def _with_nulls(series: Any) -> Any:
-    """Return a column of objects in which NaN of floats is null, unless all values are numbers."""
+def _with_nulls(series: Any, nan: str) -> Any:
+    """Return a column of objects in which NaN of floats is null, unless numbers keep it."""
     kinds = {kind for kind in set(map(type, series)) if not is_missing(kind)} - {type(None)}
     numbers = (int, float, np.integer, np.floating)
-    if all(issubclass(kind, numbers) and kind is not bool for kind in kinds):
+    are_numbers = all(issubclass(kind, numbers) and kind is not bool for kind in kinds)
+    if nan == "value" and are_numbers:
         return series
     is_nan = [isinstance(value, float | np.floating) and value != value for value in series]
     return series.mask(np.array(is_nan, bool), None)
 
 
-def _pandas_array(name: str, series: Any, first: int) -> pa.Array | pa.ChunkedArray:
+def _pandas_array(name: str, series: Any, first: int, nan: str) -> pa.Array | pa.ChunkedArray:
     if series.dtype == object:
         return typed_column(name, series.tolist(), first)
     zone = getattr(series.dtype, "tz", None)
@@ -213,7 +224,7 @@ def _pandas_array(name: str, series: Any, first: int) -> pa.Array | pa.ChunkedAr
             # pyarrow reads such columns by an attribute that pandas deprecates.
             utc = pa.array(series.dt.tz_convert(None).to_numpy())
             return utc.view(pa.timestamp(series.dt.unit, zone))
-        array = pa.array(series.array, from_pandas=False)
+        array = pa.array(series.array, from_pandas=nan == "null")
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _no_type(name, series) from error
     if isinstance(array.type, pa.ExtensionType):

@@ -32,6 +32,7 @@ from beam_tfrecord.records.tfrecord import (
     RecordBlock,
     RecordFault,
     detect_compression,
+    read_blocks,
     read_part,
 )
 from beam_tfrecord.sources.base import InputFile
@@ -48,7 +49,7 @@ from beam_tfrecord.storage import (
     read_small,
 )
 
-SUFFIXES = (".tfrecord", ".tfrecords")
+SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
 
 _OF_DATASETS = frozenset(("schema.json", "job.json"))
 _FORMATS = "beam_tfrecord/"
@@ -78,6 +79,16 @@ def is_dataset(path: str | os.PathLike[str]) -> bool:
     if glob.has_magic(text) or text.endswith(SUFFIXES):
         return False
     return format_at(manifest_path(text)).startswith(_FORMATS)
+
+
+def holds_records(path: str) -> bool:
+    """Return whether a file has the name of a TFRecord file, or begins with a record."""
+    if has_suffix(path, SUFFIXES):
+        return True
+    if is_remote(path) or os.path.isfile(path):
+        with contextlib.suppress(DataError):
+            return next(read_blocks(path, block_bytes=2**16), None) is not None
+    return False
 
 
 def is_incomplete(path: str | os.PathLike[str]) -> bool:

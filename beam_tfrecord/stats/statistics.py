@@ -19,7 +19,7 @@ import pyarrow as pa
 from beam_tfrecord.base.text import cell, counted, share_text, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
 from beam_tfrecord.loading.rows import Rows
-from beam_tfrecord.loading.value_text import json_value
+from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats
 from beam_tfrecord.loading.values import rebatch
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
@@ -221,7 +221,7 @@ def shown(value: float | None, *, arrow: pa.DataType) -> Any:
         bits = pa.int32() if arrow.bit_width == 32 else pa.int64()
         text = pa.scalar(whole, bits).cast(arrow).cast(pa.string()).as_py()
         return re.sub(r"\.0+(?=Z|$)", "", text.replace(" ", "T"))
-    return value
+    return short_floats(value) if arrow in SINGLES else value
 
 
 def _text(value: bytes, is_bytes: bool) -> Any:

@@ -90,7 +90,9 @@ class _Lake(ReadOptions, sources.LakeOptions, sources.ColumnsOption):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Arrow(ReadOptions, sources.TypedOptions, sources.ColumnsOption, TempDirOption):
+class _Arrow(
+    ReadOptions, sources.TypedOptions, sources.ColumnsOption, sources.MemoryOptions, TempDirOption
+):
     """The arguments of `ReadFromArrow`."""
 
     paths: Annotated[Any, Option(
@@ -261,7 +263,7 @@ class ReadFromArrow(ReadFromSource, _Arrow):
     """
 
     def _source(self, options: dict[str, Any]) -> Source:
-        readable = until_exit(options["paths"], options.pop("temp_dir"))
+        readable = until_exit(options["paths"], options.pop("temp_dir"), options.pop("nan"))
         if isinstance(readable, OnDisk):
             return readable.source_of(columns=options["columns"])
         return super()._source(options | {"paths": readable})

@@ -1,6 +1,6 @@
 import pytest
 
-from beam_tfrecord.base.text import counted, format_size, parse_size
+from beam_tfrecord.base.text import format_size, parse_size
 from beam_tfrecord.errors import UsageError
 
 
@@ -45,10 +45,3 @@ def test_nothing_is_no_size(text):
 )
 def test_sizes_for_a_human(nbytes, text):
     assert format_size(nbytes) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (2000, "2,000 rows")]
-)
-def test_counted(number, text):
-    assert counted(number, "row") == text

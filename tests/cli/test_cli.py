@@ -25,17 +25,13 @@ def fake_job(monkeypatch):
     [
         (["--split", "train=0.9,test=0.1"], "splits", "train=0.9,test=0.1"),
         (["--group", "user,day"], "group", ["user", "day"]),
-        (["--shards", "8"], "shards", 8),
         (["--shards", "train=64,test=8"], "shards", "train=64,test=8"),
         (["--no-shuffle"], "shuffle", False),
         (["--seed", "7"], "seed", 7),
         (["--columns", 'a,"b, c"'], "columns", ["a", "b, c"]),
         (["--map", "prep.py:f"], "map", "prep.py:f"),
         (["--max-rejects", "10"], "max_rejects", 10),
-        (["--max-rejects", "1%"], "max_rejects", "1%"),
-        (["--max-rejects", "any"], "max_rejects", "any"),
         (["--overwrite"], "overwrite", True),
-        (["--runner", "flink"], "runner", "flink"),
     ],
 )
 def test_every_flag_reaches_its_keyword(fake_job, words, keyword, value):
@@ -56,9 +52,7 @@ def test_every_flag_reaches_its_keyword(fake_job, words, keyword, value):
         (["--no-header"], {"header": False}),
         (["--names", "a,b"], {"names": ["a", "b"]}),
         (["--null", "-", "--null", "?"], {"null_words": ("-", "?")}),
-        (["--encoding", "latin-1"], {"encoding": "latin-1"}),
         (["--types", "a=text,b=decimal(10, 2)"], {"types": {"a": "text", "b": "decimal(10, 2)"}}),
-        (["--union"], {"union": True}),
     ],
 )
 def test_source_options(fake_job, words, options):
@@ -106,7 +100,6 @@ def test_beam_options_are_checked(fake_job, words, message):
         (["convert", "a.csv"], "No such command 'convert'. The commands are write, plan, schema"),
         (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
         (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--' (see"),
-        (["write"], "Missing argument 'INPUT... OUTPUT'"),
         (["write", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),
         (["write", "a.csv", __file__], "OUTPUT, the last path, is the file "),
         (["write", "a.csv", "out", "--limit", "0"], "0 is not in the range x>=1 (see"),
@@ -116,10 +109,8 @@ def test_beam_options_are_checked(fake_job, words, message):
             r"'t' is a letter or digit: write ';', or '\t' in quotes",
         ),
         (["write", "a.csv", "out", "--types", "x"], "is not of the form column=type"),
-        (["show", "x", "--label", "y"], "--label is for --code keras only"),
-        (["show", "x", "--code", "jax"], "'jax' is not one of 'tf', 'keras', 'torch' (see"),
+        (["show", "x", "--label", "y"], "--label is for --code keras or torch"),
         (["show", "x", "--code", "tf", "--json"], "--code cannot be combined with --json"),
-        (["diff", "a"], "Missing argument 'B' (see"),
         (
             ["write", "a.csv", "out", "--split", "train=0.8", "test=0.2"],
             "'test=0.2' is not a path: write the value of an option without spaces, such as",

@@ -72,7 +72,6 @@ def test_reading_commands(dataset):
     found = json.loads(run("stats", out, "--json", "--top", "1").stdout)["splits"]
     assert sum(of["examples"] for of in found.values()) == 1000
     assert "name" in run("stats", out, "--split", "test").stdout
-    compile(run("show", out, "--code", "tf").stdout, "code", "exec")
 
     lines = run("head", out, "--json", "-n", "3", "--split", "test").stdout.splitlines()
     rows = [json.loads(line) for line in lines]
@@ -85,7 +84,6 @@ def test_reading_commands(dataset):
     sound = run("verify", out)
     assert (sound.exit_code, sound.stdout) == (0, "")
     assert sound.stderr == "verified 2 shards, 1,000 examples: no faults\n"
-    assert json.loads(run("verify", out, "--json").stdout)["ok"] is True
 
 
 def test_verify_and_diff_exit_with_1_where_the_data_is_at_fault(dataset, tmp_path):

@@ -15,7 +15,6 @@ def schema(**feature):
 OWN = ("--schema", "s.json")
 # Files, what is read of them, the exit code, and what is said.
 CASES = {
-    "an empty directory": ({"empty/.x": ""}, ["empty", "--from", "csv"], 2, ["empty", "no "]),
     "a row too long": ({"a.csv": "a,b\n1,2\n3,4,5\n"}, ["a.csv"], 1, ["a.csv:3", "--max-rejects"]),
     "types that differ": (
         {"1.csv": "fare\n1.5\n", "2.csv": "fare\n2.5\ncheap\n"},
@@ -34,18 +33,6 @@ CASES = {
         ["t.csv", *OWN],
         1,
         ["'price'"],
-    ),
-    "a schema of an unknown type": (
-        {"t.csv": "fare\n1\n", "s.json": schema(name="fare", type="it64")},
-        ["t.csv", *OWN],
-        2,
-        ["'it64'", "'int64'"],
-    ),
-    "a schema with a wrong default": (
-        {"t.csv": "fare\n1\n", "s.json": schema(name="fare", type="int64", default="x")},
-        ["t.csv", *OWN],
-        2,
-        ["'x'", "'fare'", "int64"],
     ),
 }
 

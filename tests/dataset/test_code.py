@@ -10,11 +10,12 @@ import warnings
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+import beam_tfrecord as bt
+from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.frameworks.reading_programs import feature_lines, reading_code
+from beam_tfrecord.frameworks.reading_programs import reading_code
 from tests.helpers.made_datasets import make_dataset, write_examples
 
 ROWS = 12
@@ -48,31 +49,6 @@ def test_tf_code_runs_and_reads_every_row(tmp_path, compression, capsys):
     assert batch["tags"].to_list()[:3] == [[], [0], [0, 1]]
     assert batch["name"].values.numpy()[0].decode() == "ñ0"
     assert [len(batch["id"]) for batch in found["read"]("test", 2)] == [2, 1]
-
-
-@pytest.mark.xdist_group("tensorflow")
-def test_the_feature_spec_in_the_code_is_that_of_the_schema():
-    import tensorflow as tf
-
-    schema = Schema(
-        (
-            Feature("a", "int64", nullable=False),
-            Feature("b", "float"),
-            Feature("c", "float", default=0.5),
-            Feature("d", "text", default='quote " and \\ and é'),
-            Feature("e", pa.list_(pa.int64())),
-            Feature("f", pa.list_(pa.list_(pa.list_(pa.string())))),
-            Feature("g", pa.list_(pa.float32(), 3), nullable=False),
-            Feature("h", pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int64()))])),
-            Feature("i", pa.map_(pa.string(), pa.int64())),
-            Feature("j", pa.fixed_shape_tensor(pa.uint8(), (2, 3)), nullable=False),
-            Feature("k", "bool", default=True),
-            Feature("l", "double", store="bytes"),
-            Feature("m", "timestamp"),
-        )
-    )
-    literal = eval("{" + feature_lines(schema) + "}", {"tf": tf})
-    assert literal == schema.feature_spec()
 
 
 def test_the_model_suits_the_label(tmp_path):
@@ -146,11 +122,42 @@ def test_every_kind_of_label_is_learned(tmp_path, label):
         assert texts == [values[row] for row in present]
 
 
+@pytest.mark.xdist_group("tensorflow")
+def test_keras_code_leaves_out_identifiers_and_reads_times_and_categories(tmp_path, capsys):
+    rows = range(200)
+    table = pa.table(
+        {
+            "id": [7 * row for row in rows],
+            "many": [row % 90 for row in rows],
+            "city": [("Oslo", "Rome", None)[row % 3] for row in rows],
+            "note": [f"n{row}" for row in rows],
+            "day": pa.array([None if row == 1 else 20_000 + row for row in rows], pa.date32()),
+            "at": pa.array([3_600_000 * row for row in rows], pa.timestamp("ms")),
+            "label": [int(row % 4 == 0) for row in rows],
+        }
+    )
+    bt.write(table, tmp_path / "out", shuffle=False)
+    ran = CliRunner().invoke(cli, ["show", str(tmp_path / "out"), "--code", "keras"])
+    assert (
+        "Nearly all values differ, so left out: id. Not numeric, so left out: note." in ran.output
+    )
+    found = executed_keras_code(ran.output)
+    assert "75.0% of the labels are the most frequent one" in capsys.readouterr().out
+    assert found["INPUTS"] == ["many", "city", "day", "at"]
+    inputs = np.concatenate([inputs.numpy() for inputs, _ in found["read"]("data")])
+    expected = [
+        (row % 90, row % 3 == 0, row % 3 == 1, 0 if row == 1 else row, row / 24) for row in rows
+    ]
+    assert np.allclose(inputs, np.array(expected, np.float32))
+
+
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.slow
 def test_torch_code_reads_every_row(tmp_path, compression):
-    manifest = make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
-    code = reading_code(manifest, "torch", tmp_path)
+    grid = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(6.0 * ROWS).reshape(-1, 2, 3))
+    table = TABLE.append_column("grid", grid)
+    manifest = make_dataset(tmp_path, table, splits=SPLITS, compression=compression)
+    code = reading_code(manifest, "torch", tmp_path, label="label")
     # A process of its own: TensorFlow and tfrecord both define tf.train.Example.
     code += f"""
 import pickle
@@ -169,7 +176,10 @@ pathlib.Path({str(tmp_path / "found")!r}).write_bytes(pickle.dumps((rows, collat
     assert rows[4]["x"] == 1.0
     assert rows[2]["raw"] == b"\xff"
     assert rows[2]["tags"].tolist() == [0, 1]
-    assert batch["label"].tolist() == [0, 1] * 4 + [0]
+    batch, label = batch
+    assert label.tolist() == [0, 1] * 4 + [0]
+    assert "label" not in batch
+    assert rows[1]["grid"].tolist() == [[6, 7, 8], [9, 10, 11]]
     assert batch["name"][:2] == ["ñ0", "ñ1"]
 
 
@@ -181,6 +191,8 @@ def test_code_needs_examples_and_a_known_kind(tmp_path):
         reading_code(manifest, "keras", tmp_path)
     with pytest.raises(UsageError, match="is for --code keras"):
         reading_code(manifest, "tf", tmp_path, label="id")
+    with pytest.raises(UsageError, match="label 'no' is no column of single values: choose one of"):
+        reading_code(manifest, "torch", tmp_path, label="no")
     empty = write_examples(tmp_path / "b", {"data": []}, manifest.schema)
     with pytest.raises(UsageError, match="has no examples"):
         reading_code(empty, "tf", tmp_path)

@@ -7,9 +7,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.features.schema import Schema
-from tests.helpers.made_datasets import write_examples
 
 
 def write(directory, first=0):
@@ -66,13 +63,3 @@ def test_what_cannot_be_mapped_is_named(tmp_path):
     with pytest.raises(UsageError, match="column 'tip' has 10 missing values"):
         bt.load(out, columns=["tip"]).memmap(tmp_path / "map")
     assert not (tmp_path / "map" / "memmap.json").exists()
-
-
-def test_a_dataset_without_rows_is_mapped(tmp_path):
-    write_examples(
-        tmp_path / "out", {"data": []}, Schema((Feature("x", "float"), Feature("s", "text")))
-    )
-    (x,) = bt.load(tmp_path / "out", columns=["x"]).memmap(tmp_path / "map").values()
-    assert (x.dtype, x.shape) == (np.dtype("float32"), (0,))
-    with pytest.raises(UsageError, match="values of column 's' have no fixed width: leave it"):
-        bt.load(tmp_path / "out").memmap(tmp_path / "map")

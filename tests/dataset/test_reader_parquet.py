@@ -44,10 +44,8 @@ def test_rows_come_with_the_types_of_the_files(stage):
     assert bt.load(stage / "part-1.parquet").arrow()["id"].to_pylist() == list(range(300, ROWS))
 
 
-def test_columns_and_batches(stage):
+def test_columns(stage):
     dataset = bt.load(stage, columns=["when", "id"])
-    sizes = [batch.num_rows for batch in dataset.batches(300)]
-    assert sizes == [300, 300, 300, 100]
     assert dataset.arrow().column_names == ["when", "id"]
     assert dataset.numpy()["id"].tolist() == list(range(ROWS))
 
@@ -57,18 +55,9 @@ def test_examples_are_those_that_write_makes(stage, tmp_path):
     assert list(bt.load(stage).examples()) == list(bt.load(tmp_path / "out").examples())
 
 
-def test_parts_of_several_workers_are_the_whole(stage):
-    dataset = bt.load(stage, columns=["id"])
-    parts = [dataset.of_shards(i, 2).arrow()["id"].to_pylist() for i in range(2)]
-    assert sorted(parts[0] + parts[1]) == list(range(ROWS))
-    assert all(parts)
-
-
 def test_there_is_one_split(stage):
     with pytest.raises(UsageError, match="split 'train' does not exist: the splits are data"):
         bt.load(stage, split="train")
-    with pytest.raises(UsageError, match="no dataset at"):
-        bt.load(stage.parent / "nothing")
 
 
 def test_the_rejects_of_a_dataset_are_not_the_rows_of_its_directory(tmp_path):
@@ -93,29 +82,6 @@ def test_a_value_that_no_example_holds_is_named(tmp_path):
     assert bt.load(tmp_path / "n.parquet").arrow().to_pydict() == table.to_pydict()
     with pytest.raises(DataError, match=r"n\.parquet row 1: value 18446744073709551615 of"):
         list(bt.load(tmp_path / "n.parquet").examples())
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.xdist_group("tensorflow")
-def test_tf_takes_the_same_arguments(stage):
-    dataset = bt.load(stage, columns=["id", "fare", "tags"])
-    given = dataset.tf(batch_size=64, label="id", defaults={"fare": -1.0}, shuffle=True)
-    assert int(given.cardinality()) == 16
-    seen = []
-    for features, ids in given:
-        assert sorted(features) == ["fare", "tags"]
-        expected = [-1.0 if n % 10 == 0 else n / 8 for n in ids.numpy()]
-        assert features["fare"].numpy().tolist() == expected
-        assert features["tags"].row_lengths().numpy().tolist() == [n % 3 for n in ids.numpy()]
-        seen += ids.numpy().tolist()
-    assert sorted(seen) == list(range(ROWS))
-    assert seen != list(range(ROWS))
-    half = dataset.tf(columns=["id"], shard=(1, 2))
-    assert [int(row["id"]) for row in half] == list(range(1, ROWS, 2))
-    assert int(half.cardinality()) == ROWS // 2
-    in_order = [int(row["id"]) for row in dataset.tf(columns=["id"])]
-    assert in_order == list(range(ROWS))
 
 
 def test_numpy_names_the_column_of_lists_with_missing_numbers(tmp_path):

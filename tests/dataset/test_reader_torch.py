@@ -169,6 +169,12 @@ def test_a_column_that_may_lack_numbers_is_refused_at_once(tmp_path, name):
     assert len(list(dataset.torch(2, columns=["id"]))) == 2
 
 
+def test_a_number_of_a_category_is_not_advised_to_who_passed_it(tmp_path):
+    dataset = made(tmp_path, pa.table({"t": ["u", None, "u"]}))
+    with pytest.raises(UsageError, match=r"pass defaults=\{'t': …\}, nulls='mask', or choose"):
+        dataset.torch(categories={"t": ["u"]}, nulls=0)
+
+
 def test_defaults_by_column(tmp_path):
     table = pa.table({**MISSING, "at": pa.array([1, None, 3], pa.timestamp("s"))})
     (batch,) = made(tmp_path, table, shards=1).torch(

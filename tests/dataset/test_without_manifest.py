@@ -11,6 +11,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.check.show import head, show
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.sources.choose import detect_kind
 from tests.helpers.records import damage_record, example, read_records, write_records
 
 PAYLOADS = [
@@ -84,7 +85,12 @@ def test_records_without_features_are_rows_without_columns(tmp_path):
 def test_a_glob_needs_no_suffix(made, tmp_path):
     write_records(tmp_path / "odd/part-1", PAYLOADS[:2])
     (tmp_path / "odd/notes.txt").write_text("not of this package, and no record either")
-    for pattern, rows in ((made / "*", 300), (tmp_path / "odd/p*", 2)):
+    write_records(tmp_path / "kaggle/1.tfrec", PAYLOADS[:2])
+    for pattern, rows in (
+        *((made / "*", 300), (tmp_path / "odd/p*", 2), (tmp_path / "odd/part-1", 2)),
+        *((tmp_path / "kaggle", 2), (tmp_path / "kaggle/1.tfrec", 2)),
+    ):
+        assert detect_kind(pattern) == "tfrecord"
         assert show(pattern)["examples"] == rows
         assert len(head(pattern, 1)) == 1
         assert bt.verify(pattern).examples == rows
@@ -93,6 +99,9 @@ def test_a_glob_needs_no_suffix(made, tmp_path):
         bt.load(f"{tmp_path}/odd/q*")
     with pytest.raises(UsageError, match="no dataset at"):
         bt.load(f"{tmp_path}/odd/*.txt")
+    (tmp_path / "odd/notes.txt").unlink()
+    with pytest.raises(UsageError, match="odd': check the path, pass --from, or give a pattern"):
+        bt.write(tmp_path / "odd", tmp_path / "out")
 
 
 def test_verify_reads_every_record_and_says_what_it_cannot_know(made):

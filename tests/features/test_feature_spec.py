@@ -5,6 +5,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.frameworks.reading_programs import feature_lines
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch
 from tests.helpers.lazy import Lazy
@@ -15,7 +16,7 @@ SCHEMA = Schema(
     (
         Feature("id", "int64", nullable=False),
         Feature("maybe", "float"),
-        Feature("zip", "text", default="n/a"),
+        Feature("zip", "text", default='quote " and \\ and é'),
         Feature("day", "date32", default="1970-01-03"),
         Feature("rate", "double", default=0.1),
         Feature("pair", pa.list_(pa.float32(), 2), nullable=False),
@@ -38,7 +39,7 @@ def expected():
     return {
         "id": tf.io.FixedLenFeature([], tf.int64),
         "maybe": tf.io.VarLenFeature(tf.float32),
-        "zip": tf.io.FixedLenFeature([], tf.string, "n/a"),
+        "zip": tf.io.FixedLenFeature([], tf.string, 'quote " and \\ and é'),
         "day": tf.io.FixedLenFeature([], tf.int64, 2),
         "rate": tf.io.FixedLenFeature([], tf.float32, 0.10000000149011612),
         "pair": tf.io.FixedLenFeature([2], tf.float32),
@@ -46,13 +47,14 @@ def expected():
         "tags": ragged(tf.string, "tags"),
         "deep": ragged(tf.int64, "deep", "deep/row_lengths_1", "deep/row_lengths_2"),
         "at/lat": tf.io.VarLenFeature(tf.float32),
-        "image": tf.io.FixedLenFeature([4], tf.int64),
+        "image": tf.io.FixedLenFeature([2, 2], tf.int64),
         'odd "näme"\n': tf.io.VarLenFeature(tf.string),
     }
 
 
 def test_feature_spec():
     assert SCHEMA.feature_spec() == expected()
+    assert eval("{" + feature_lines(SCHEMA) + "}", {"tf": tf}) == expected()
 
 
 def test_lists_by_option_as_varlen():

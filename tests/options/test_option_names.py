@@ -117,7 +117,10 @@ def test_remarks_about_a_schema_name_keywords(keywords, caplog, tmp_path):
 @pytest.mark.parametrize("function", [bt.write, bt.plan, bt.extract])
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("overwite", "overwrite"), ("nul_words", "null_words"), ("password", "password_env")],
+    [
+        *(("overwite", "overwrite"), ("nul_words", "null_words"), ("password", "password_env")),
+        *(("null", "null_words"), ("no_header", "header"), ("from", "from_")),
+    ],
 )
 def test_a_misspelt_keyword_gets_the_most_similar_one(function, typed, meant):
     text = f"unexpected keyword argument '{typed}': did you mean '{meant}'"

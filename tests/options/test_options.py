@@ -81,7 +81,7 @@ def test_source_options_are_fields_with_the_same_defaults():
 
 # What a reader has and its source does not, and the reverse: which rows it selects, size of a
 # batch, where arrays of memory go, the one other way to hand over a password.
-ONLY_OF_READERS = {"filter", "sample", "sample_seed", "batch_rows", "temp_dir", "password"}
+ONLY_OF_READERS = {"filter", "sample", "sample_seed", "batch_rows", "temp_dir", "password", "nan"}
 
 
 @pytest.mark.parametrize("kind", sorted(SOURCES))

@@ -74,12 +74,15 @@ def test_partition_above_a_plain_directory_is_none(tmp_path):
     assert (file.name, file.partitions) == ("a.csv", ())
 
 
+CHECK = "check the path, pass --from"
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
         ("nope.csv", "cannot read 'nope.csv': no such file: check the path"),
         ("nope*.csv", "cannot read 'nope*.csv': no file matches this pattern: check the path"),
-        ("empty", "no .csv or .tsv files in directory 'empty': check the path, or pass --from"),
+        ("empty", f"no .csv or .tsv files in directory 'empty': {CHECK}, or give a pattern"),
     ],
 )
 def test_nothing_found_is_one_clear_line(path, message, tmp_path, monkeypatch):

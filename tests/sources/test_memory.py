@@ -48,10 +48,10 @@ def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 
 
-def spooled(held):
+def spooled(held, **options):
     """Return the rows as they are in the temporary file."""
     with tempfile.TemporaryDirectory() as directory:
-        stream = stream_of(held)
+        stream = stream_of(held, **options)
         path, _ = spool(stream.batches, stream.schema, directory)
         assert os.listdir(directory) == [os.path.basename(path)]
         with pa.OSFile(path) as file:
@@ -300,9 +300,7 @@ class TestPandas:
             }
         )
         table = spooled(frame)
-        assert np.isnan(table["float"][1].as_py())
-        assert table["float"].null_count == 0
-        assert [table[name].null_count for name in table.schema.names[1:]] == [1] * 7 + [0]
+        assert [table[name].null_count for name in table.schema.names] == [1] * 8 + [0]
         assert table["class"].to_pylist() == ["a", None]
         assert table.schema.field("zoned").type.tz == "Europe/Berlin"
         assert table.schema.field("arrow").type == pa.int8()
@@ -313,16 +311,39 @@ class TestPandas:
         [
             (["x", np.nan], "['x', None]"),
             (["x", pd.NA, None, pd.NaT], "['x', None, None, None]"),
-            ([1.5, np.nan, None], "[1.5, nan, None]"),
+            ([1.5, np.nan, None], "[1.5, None, None]"),
             ([True, np.nan], "[True, None]"),
             ([decimal.Decimal(1), np.nan], "[Decimal('1'), None]"),
-            ([np.nan], "[nan]"),
             ([[1, 2], np.nan], "[[1, 2], None]"),
         ],
     )
     def test_objects_are_what_their_values_are(self, values, shown):
         frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})
         assert str(spooled(frame)["x"].to_pylist()) == shown
+
+    @given(st.lists(st.none() | st.floats(width=32, allow_nan=False), min_size=1), st.data())
+    @settings(max_examples=examples(40), deadline=None)
+    @pytest.mark.filterwarnings("ignore:NaN")
+    def test_nan_is_missing_unless_it_is_a_value(self, values, data):
+        dtype = data.draw(st.sampled_from([np.float32, np.float64, object]))
+        full = [np.nan if value is None else value for value in values]
+        frame = pd.DataFrame({"x": pd.Series(full, dtype=dtype), "text": "t"})
+        table = spooled(frame)
+        assert table["x"].to_pylist() == values
+        kept = spooled(frame, nan="value")["x"]
+        assert kept.null_count == 0
+        assert np.array_equal(kept.to_numpy(), np.array(full, float), equal_nan=True)
+
+    def test_what_becomes_of_nan_is_said_and_chosen(self, tmp_path, caplog):
+        frame = pd.DataFrame({"x": [1.5, np.nan], "y": [0.5, 1.5]})
+        seen = bt.write(frame, tmp_path / "null").schema["x"].observed
+        assert (seen.missing, seen.nan) == (1, 0)
+        (said,) = caplog.messages
+        assert said == "NaN is a missing value, in 'x': nan='value' keeps it"
+        bt.schema(frame, nan="value")
+        assert len(caplog.messages) == 1
+        with pytest.raises(UsageError, match="nan='keep' does not exist: choose 'null' or"):
+            bt.write(frame, tmp_path / "other", nan="keep")
 
     def test_names_make_an_index_a_column(self):
         frame = pd.DataFrame({"a": [1, 2, 3]})

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.check.show import json_lines, render_rows
+from beam_tfrecord.check.show import render_rows
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.frameworks.reading_programs import reading_code
+from beam_tfrecord.loading.value_text import json_text
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ class TestDatasets:
     def test_arrays_are_shown(self, dataset):
         rows = list(bt.load(dataset, columns=["int16_3"]).rows())[:1]
         assert render_rows(rows) == "int16_3\n<int16[2, 3]>"
-        assert len(list(json_lines(bt.load(dataset).rows()))) == 5
+        assert len(list(map(json_text, bt.load(dataset).rows()))) == 5
 
     def test_functions_on_rows_take_and_give_arrays(self, tmp_path):
         x, v = np.arange(12, dtype="f4").reshape(2, 3, 2), np.arange(6, dtype="i2").reshape(2, 3)

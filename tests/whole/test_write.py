@@ -393,6 +393,20 @@ def test_arguments_that_do_not_fit(parquet, tmp_path, options, message):
         bt.write(parquet, tmp_path / "out", **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "function", "cure"),
+    [
+        ("a.csv", bt.write, "name it '.*/a/'$"),
+        ("a.v1.PARQUET", bt.extract, r"name it '.*/a\.v1/'$"),
+        ("a.parquet", bt.write, "name it '.*/a/', or run extract for Parquet files$"),
+    ],
+)
+def test_an_output_has_no_name_of_a_file(parquet, tmp_path, name, function, cure):
+    with pytest.raises(UsageError, match=f"^the output is a directory: {cure}"):
+        function(parquet, tmp_path / name)
+    function(parquet, f"{tmp_path / name}/", limit=1)
+
+
 def test_an_output_that_is_a_file(parquet, tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(UsageError, match="is a file: give a directory"):
