@@ -11,7 +11,7 @@ import html
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import UsageError, did_you_mean
@@ -67,6 +67,14 @@ def format_seconds(seconds: float) -> str:
 def printable(text: str) -> str:
     """Return text on one line, with control characters escaped."""
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def text_by(form: Callable[[Any], str], value: Any) -> str:
+    """Return `str` or `repr` of an object of the user, or in words that these raise an error."""
+    try:
+        return form(value)
+    except Exception as error:
+        return f"({form.__name__} of it raises {type(error).__name__})"
 
 
 def cell(text: str, most: int = _MAX_CHARACTERS) -> str:

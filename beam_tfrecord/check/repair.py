@@ -26,21 +26,31 @@ from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
-from beam_tfrecord.format.job_file import JOB_NAME, STORED_BYTES, STORED_HASHES, dump_job
 from beam_tfrecord.format.layout import ShardNames, shard_suffix
 from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
 from beam_tfrecord.format.rejects import (
     REJECTS_FILE,
     REJECTS_SCHEMA,
+    SAVED_FILE,
+    SavedRejects,
     load_rejects,
     rejects_hash,
     save_rejects,
 )
 from beam_tfrecord.native.values import Int64Array, UInt8Array
+from beam_tfrecord.publish.transaction import Publication, give_up, put_in_place
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
-from beam_tfrecord.storage import is_plain_name, is_remote, put, sync_directory
+from beam_tfrecord.storage import (
+    is_plain_name,
+    is_remote,
+    lease,
+    list_names,
+    make_directory,
+    remove_tree,
+)
 from beam_tfrecord.work.checkpoints import FinishedShard
+from beam_tfrecord.work.job import Job, Target
 from beam_tfrecord.work.worker_errors import machine_faults
 
 # If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
@@ -305,27 +315,37 @@ def repair(
     manifest = Manifest.load(path)
     source = os.path.dirname(os.path.abspath(file))
     target = os.path.abspath(os.fspath(output))
-    _check_output(source, target)
+    to = Target(target)
+    job = Job(to, to.temporary("repair"))
+    _check_output(source, job)
     os.makedirs(target, exist_ok=True)
     prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
-    new_file = os.path.join(target, MANIFEST_NAME)
-    with display_of(progress) as display, machine_faults(new_file):
-        advance = adder(display, "repairing", manifest.bytes)
-        repaired = _Repairer(manifest, source, target, prefix, advance).run()
-        sync_directory(target)
-        put(new_file, repaired.manifest.dumps().encode())
-        sync_directory(target)
+    with display_of(progress) as display, machine_faults(to.manifest), lease(target) as held:
+        give_up(to, job.directory)
+        make_directory(job.directory)
+        try:
+            advance = adder(display, "repairing", manifest.bytes)
+            repaired, publication = _Repairer(manifest, source, job, prefix, advance).run()
+        except BaseException:
+            remove_tree(job.directory)
+            raise
+        put_in_place(publication, held)
+        remove_tree(job.directory)
     return repaired
 
 
-def _check_output(source: str, target: str) -> None:
+def _check_output(source: str, job: Job) -> None:
+    target = job.target.directory
     real_source, real_target = os.path.realpath(source), os.path.realpath(target)
     if os.path.commonpath([real_source, real_target]) == real_source:
         raise UsageError(
             f"output {target!r} is inside the dataset that is to be repaired: "
             "choose a directory outside of it"
         )
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+    # What a repair that was killed has left may be there, and the lock of one that runs.
+    is_free = os.path.isdir(job.directory) and not os.path.exists(job.target.manifest)
+    is_file = os.path.exists(target) and not os.path.isdir(target)
+    if is_file or not (is_free or {*list_names(target)} <= {".lock"}):
         raise TargetExists(f"output {target!r} is not empty: choose another directory")
 
 
@@ -335,21 +355,24 @@ class _Repairer:
 
     old: Manifest
     source: str
-    target: str
+    job: Job
     prefix: str
     advance: Callable[[int], None]
     lost: list[Lost] = dataclasses.field(default_factory=list)
     salvaged: list[_SalvagedShard] = dataclasses.field(default_factory=list)
 
-    def run(self) -> Repair:
-        """Write the files, and return the result with the new manifest."""
+    def run(self) -> tuple[Repair, Publication]:
+        """Write the files; return the result with the new manifest, and what is to be published."""
         finished: dict[str, FinishedShard] = {}
         splits = {}
+        names = ShardNames(shard_suffix(self.old.compression))
         for name, split in self.old.splits.items():
-            named = self._named(list(self._salvage(name, split.shards)))
+            new = list(self._salvage(name, split.shards))
+            named = {names(name, number, len(new)): one for number, one in enumerate(new)}
             finished |= named
-            shards = (Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
-            splits[name] = Split(tuple(shards))
+            splits[name] = Split(
+                tuple(Shard(p, one.examples, one.bytes, one.xxh64) for p, one in named.items())
+            )
         content = sum_text(one.content for one in finished.values())
         examples = sum(one.examples for one in finished.values())
         has_all = not self.salvaged or (examples, content) == (self.old.examples, self.old.content)
@@ -357,33 +380,27 @@ class _Repairer:
             message = "no record is lost, but some are not in their original position"
             self.lost += [Lost(one.shard.path, 0, 0, 0, message)] if has_all else one.losses()
         fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
-        rejects, hashes_of_rejects = self._rejects()
-        sidecars = self._sidecars()
-        sidecars |= {
-            index_name(name): one.index_xxh64 for name, one in finished.items() if one.index_xxh64
-        }
+        rejects, sidecars = self._rejects(), self._sidecars()
         schema = self.old.schema.without_observed() if self.lost else self.old.schema
         for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
-            sidecars[name] = self._put(name, text.encode())
+            sidecars[name] = text.encode()
+        hashes = {name: data_hash(data) for name, data in sidecars.items()}
+        hashes |= {
+            index_name(name): one.index_xxh64 for name, one in finished.items() if one.index_xxh64
+        }
         manifest = dataclasses.replace(
             self.old,
             fingerprint="" if self.lost else self.old.fingerprint,
             content=content,
             schema=schema,
-            rejects=rejects,
-            sidecars=sidecars,
+            rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
+            sidecars=hashes,
             splits=splits,
         )
         repaired = Repair(manifest, tuple(self.lost), {} if has_all else fewer, has_all)
-        hashes = {path: one.stored_xxh64 for path, one in finished.items() if one.stored_xxh64}
-        job = {
-            "repaired": repaired.to_json(),
-            "beam_tfrecord": __version__,
-            STORED_BYTES: {path: one.stored_bytes for path, one in finished.items()},
-            STORED_HASHES: hashes | hashes_of_rejects,
-        }
-        self._put(JOB_NAME, dump_job(job).encode())
-        return repaired
+        info = {"repaired": repaired.to_json(), "beam_tfrecord": __version__}
+        text, shards = manifest.dumps(), list(finished.items())
+        return repaired, Publication(self.job, shards, text, sidecars, rejects, info)
 
     def _salvage(self, split: str, shards: Sequence[Shard]) -> Iterator[FinishedShard]:
         """Write the intact records of each shard to a new file; yield those that are not empty."""
@@ -392,13 +409,14 @@ class _Repairer:
             problem = "" if os.path.isfile(path) else "the file is missing"
             if problem and os.path.exists(path):
                 problem = "it is not a regular file"
-            writer = ShardWriter(self.target, split, (number,), self.old.compression)
+            writer = ShardWriter(self.job.directory, split, (number,), self.old.compression)
             damage: list[LostBytes] = []
             read_bytes = 0
             hashes = [np.empty(0, np.uint64)]
             try:
                 if not problem:
-                    with record_stream(path, shard, self.old.compression, self.target) as data:
+                    scratch = self.job.directory
+                    with record_stream(path, shard, self.old.compression, scratch) as data:
                         read_bytes = len(data)
                         for part in salvage(data):
                             if isinstance(part, LostBytes):
@@ -422,36 +440,24 @@ class _Repairer:
                 if new.index_xxh64:
                     os.remove(new.index_path)
 
-    def _named(self, finished: Sequence[FinishedShard]) -> dict[str, FinishedShard]:
-        """Rename the new shards of a split to their final names, numbered without gaps."""
-        names = ShardNames(shard_suffix(self.old.compression))
-        named = {names(p.split, i, len(finished)): p for i, p in enumerate(finished)}
-        for name, new in named.items():
-            os.replace(new.path, os.path.join(self.target, name))
-            if new.index_xxh64:
-                os.makedirs(os.path.join(self.target, INDEX_DIRECTORY), exist_ok=True)
-                os.replace(new.index_path, os.path.join(self.target, index_name(name)))
-        return named
-
-    def _rejects(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _rejects(self) -> SavedRejects:
         """Copy the file of rejected rows if it is intact, or add a loss."""
         known = self.old.rejects
         if known.get("rows"):
             name = self.prefix + REJECTS_FILE
             try:
                 table = load_rejects(os.path.join(self.source, name))
-                if rejects_hash(table) == known.get("xxh64"):
-                    path = os.path.join(self.target, REJECTS_FILE)
-                    os.makedirs(os.path.dirname(path))
-                    return dict(known), {REJECTS_FILE: save_rejects(table, path)}
             except (OSError, DataError):
-                pass
+                table = None
+            if table is not None and rejects_hash(table) == known.get("xxh64"):
+                stored = save_rejects(table, os.path.join(self.job.directory, SAVED_FILE))
+                return SavedRejects(known["rows"], known["xxh64"], stored)
             self.lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
-        return {"rows": 0, "xxh64": rejects_hash(REJECTS_SCHEMA.empty_table())}, {}
+        return SavedRejects(0, rejects_hash(REJECTS_SCHEMA.empty_table()), "")
 
-    def _sidecars(self) -> dict[str, str]:
+    def _sidecars(self) -> dict[str, bytes]:
         """Copy intact sidecars but schema and indexes; add damaged ones to `lost`."""
-        copied = {}
+        copied: dict[str, bytes] = {}
         for old_name, digest in self.old.sidecars.items():
             name = old_name.removeprefix(self.prefix)
             # These are made anew.
@@ -461,13 +467,7 @@ class _Repairer:
             # A name from a damaged manifest must not lead out of the new directory.
             if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
                 with open(path, "rb") as file:
-                    copied[name] = self._put(name, file.read())
+                    copied[name] = file.read()
             else:
                 self.lost.append(Lost(old_name, 0, 0, 0, "the file is missing or damaged"))
         return copied
-
-    def _put(self, name: str, data: bytes) -> str:
-        path = os.path.join(self.target, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        put(path, data)
-        return data_hash(data)

@@ -23,6 +23,7 @@ from beam_tfrecord.storage import (
     remove_directory,
     shown_path,
 )
+from beam_tfrecord.work.worker_errors import machine_faults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,7 @@ def index(
     Raises:
         UsageError: There is no such dataset or file, or it is compressed.
         DataError: A record is damaged, or a shard does not fit the manifest.
+        StorageError: The disk is full, or a file cannot be read or written.
     """
     shards: list[tuple[str, str | None]]
     if is_foreign(path):
@@ -82,7 +84,8 @@ def index(
     advance = adder(
         progress, "indexing", sum(file_size(os.path.join(directory, name)) for name, _ in shards)
     )
-    return [_indexed(directory, name, expected, dali, advance) for name, expected in shards]
+    with machine_faults(os.path.join(directory, "")):
+        return [_indexed(directory, name, expected, dali, advance) for name, expected in shards]
 
 
 def _indexed(

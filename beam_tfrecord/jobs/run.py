@@ -9,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import json
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.base.text import counted, format_size, listed
+from beam_tfrecord.base.text import counted, format_size
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
     InputChanged,
     LeaseLost,
-    OutputWarning,
     RejectedRows,
     StorageError,
     TargetExists,
     UsageError,
-    for_caller,
 )
 from beam_tfrecord.format.job_file import (
     JOB_NAME,
@@ -38,8 +34,6 @@ from beam_tfrecord.format.job_file import (
     add_to_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
-from beam_tfrecord.format.tally import duplicate_lines
-from beam_tfrecord.images import refused_warning
 from beam_tfrecord.jobs.existing_output import same_output
 from beam_tfrecord.jobs.identity import (
     State,
@@ -50,6 +44,7 @@ from beam_tfrecord.jobs.identity import (
 )
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
+from beam_tfrecord.publish.assemble import warn_of
 from beam_tfrecord.publish.transaction import (
     abandon,
     clear_leftovers,
@@ -71,7 +66,6 @@ from beam_tfrecord.storage import (
     lease,
     list_names,
     make_directory,
-    read_small,
 )
 from beam_tfrecord.work.job import Identity, check_free
 from beam_tfrecord.work.progress_files import watch
@@ -148,9 +142,8 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             _under_way.remove(job)
         remove_leftovers(target)
         output = settings.load_output()
-        for line in _remarks(settings, output, listing):
-            # The line of the caller of `write` or `extract`, which `takes` wraps.
-            warnings.warn(for_caller(line), OutputWarning, stacklevel=4)
+        # The line of the caller of `write` or `extract`, which `takes` wraps.
+        warn_of(target, output, settings.layout, settings.source.notes(listing.outlines))
         if is_replaced:
             (progress or Progress(stream=sys.stdout)).say(
                 f"replaced the dataset in {target.directory!r}, because the function was edited"
@@ -241,25 +234,6 @@ def _begin(job: _Running, listing: Listing, progress: Progress | None) -> int:
 def now_text() -> str:
     """Return the time as ISO 8601 text, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat()
-
-
-def _remarks(settings: JobSettings[M], output: M, listing: Listing) -> list[str]:
-    """Return warnings about an output that was written, and about its input."""
-    job = json.loads(read_small(settings.target.path(JOB_NAME)))
-    lines: list[str] = list(job["remarks"])
-    if names := job.get("left_out_columns"):
-        columns = f"{counted(len(names), 'column')} left out"
-        why = (
-            "no value in any row, or not in the schema"
-            if settings.has_schema
-            else "no value in any row"
-        )
-        lines.insert(0, f"{columns} ({why}): {listed(names)}")
-    if copies := job.get("copies"):
-        lines += duplicate_lines(copies)
-    if refused := job.get("refused_pictures"):
-        lines.append(refused_warning(refused))
-    return [*lines, *settings.source.notes(listing.outlines), *settings.remarks(output)]
 
 
 def _short_error(job: _Running, error: BaseException, files: Sequence[InputFile]) -> BaseException:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from beam_tfrecord.base.arguments import as_words, check_seed
-from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.limits import refuse_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import (
@@ -26,7 +22,7 @@ from beam_tfrecord.format.layout import (
     parse_compression,
     shard_suffix,
 )
-from beam_tfrecord.format.manifest import ASSIGNED, Manifest
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import RejectBudget, parse_budget
 from beam_tfrecord.format.stage import STAGE_FORMAT, StageManifest
 from beam_tfrecord.jobs.identity import identity_of
@@ -44,10 +40,6 @@ from beam_tfrecord.storage import is_remote, read_bytes
 from beam_tfrecord.work.job import Identity, Target, directory_target
 
 M = TypeVar("M", Manifest, StageManifest)
-# The error of rounding to float32 that is worth a warning, as a share of the range of a column.
-# Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
-# the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
-NOTICED_ROUNDING = 1e-4
 # Paths, or data in memory of any library.
 Inputs = Any
 
@@ -65,6 +57,7 @@ class JobSettings(abc.ABC, Generic[M]):
     pipeline_options: tuple[str, ...]
     map: MapFunction | None = None
     schema: Schema | None = None
+    layout: Layout = dataclasses.field(default_factory=Layout)
     asked: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -76,13 +69,6 @@ class JobSettings(abc.ABC, Generic[M]):
     def identity(self, files: Sequence[InputFile]) -> Identity:
         """Return the identity of the output, given the files of the input."""
 
-    def remarks(self, output: M) -> list[str]:
-        """Return warnings about the output: what was lost or rejected, settings of no effect."""
-        if not (rows := output.rejects.get("rows", 0)):
-            return []
-        command = f"beam-tfrecord head {shlex.quote(self.target.path('rejects'))}"
-        return [f"{counted(rows, 'row')} rejected: for the reasons, run {command}"]
-
     @abc.abstractmethod
     def load_output(self) -> M:
         """Load the manifest at the target."""
@@ -92,7 +78,6 @@ class JobSettings(abc.ABC, Generic[M]):
 class Settings(JobSettings[Manifest]):
     """The arguments of `write`, checked and parsed."""
 
-    layout: Layout
     transform: Request | None = None
     kept_splits: tuple[str, ...] = ()
 
@@ -124,26 +109,6 @@ class Settings(JobSettings[Manifest]):
         return identity_of(
             self.source, files, decisive, [function for function in functions if function]
         )
-
-    def remarks(self, output: Manifest) -> list[str]:
-        """Return warnings about the output: what was lost or rejected, settings of no effect."""
-        layout, lines = self.layout, []
-        if layout.splits.is_single and layout.splits.group:
-            lines.append("--group has no effect without --split")
-        if layout.splits.is_single and layout.seed and not layout.shuffle:
-            lines.append("--seed has no effect with --no-shuffle unless there is a --split")
-        wanted = layout.shards.total or sum(count for _, count in layout.shards.per_split)
-        if 0 < len(output.shards) < wanted:
-            lines.append(
-                f"there are {counted(len(output.shards), 'shard')} instead of {wanted:,}, because "
-                f"the dataset has only {counted(output.examples, 'row')}"
-            )
-        filled = {name for name, split in output.splits.items() if split.examples}
-        empty = [repr(name) for name in layout.splits.filled_names if name not in filled]
-        if empty and output.examples and output.split_by != ASSIGNED:
-            why = ": rows with equal --group columns stay together" if layout.splits.group else ""
-            lines.append(f"no row is in split {listed(empty)}{why}")
-        return lines + _losses(output.schema) + super().remarks(output)
 
     def load_output(self) -> Manifest:
         """Load the manifest of the dataset at the target."""
@@ -248,45 +213,6 @@ def _shared(call: JobOptions, source: Source) -> dict[str, Any]:
         "runner": call.runner,
         "pipeline_options": tuple(beam_words(as_words("pipeline_options", call.pipeline_options))),
     }
-
-
-def _losses(schema: Schema) -> list[str]:
-    """Return warnings about the columns whose values lost precision."""
-    lossy = [
-        (repr(feature.name), feature.store, feature.observed)
-        for feature in schema.features
-        if feature.observed is not None and feature.observed.max_relative_error
-    ]
-    lines = []
-    if coarse := [
-        name
-        for name, store, observed in lossy
-        if store == "auto" and rounding_of(observed) > NOTICED_ROUNDING
-    ]:
-        lines.append(
-            f"float32 is too coarse for {listed(coarse)}: rounding moves values by more than "
-            f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
-            "keeps them exact"
-        )
-    if cut := [name for name, store, _ in lossy if store != "auto"]:
-        lines.append(
-            f"values of {listed(cut)} have more digits than float64 holds: "
-            '"store": "text" in --schema keeps them exact'
-        )
-    return lines
-
-
-def rounding_of(observed: ColumnStats) -> float:
-    """Return the largest error of rounding to float32 as a share of the range of the values."""
-    if math.isinf(observed.max_relative_error):
-        return math.inf  # A value is beyond the range of float32.
-    if observed.min is None or observed.max is None:
-        return 0.0
-    largest = max(abs(observed.min), abs(observed.max))
-    # Half the distance between neighbours, which is constant below the smallest normal number.
-    error = max(largest * 2.0**-24, 2.0**-150)
-    spread = float(observed.max - observed.min)
-    return error / spread if spread else 0.0
 
 
 def _check_filter(source: Source, schema: Schema, *, has_steps: bool) -> None:

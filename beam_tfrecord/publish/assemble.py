@@ -1,23 +1,29 @@
-"""Makes the manifest and the schema files of the output of a job, and publishes all its files."""
+"""Makes the manifest and the schema files of the output of a job, and publishes all its files.
+
+`warn_of` says afterwards what the user should know about the output.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shlex
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.base.text import counted, listed
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError, OutputWarning, UsageError, for_caller
 from beam_tfrecord.exchange.merge_plan import split_order
-from beam_tfrecord.features.feature import LABELS_FILE, labels_text
+from beam_tfrecord.features.feature import LABELS_FILE, ColumnStats, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash, sum_text
+from beam_tfrecord.format.job_file import JOB_NAME, read_job
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.manifest import (
     ASSIGNED,
@@ -32,13 +38,19 @@ from beam_tfrecord.format.manifest import (
 )
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
-from beam_tfrecord.format.tally import Tally, duplicates_to_json
+from beam_tfrecord.format.tally import Tally, duplicate_lines, duplicates_to_json
+from beam_tfrecord.images import refused_warning
 from beam_tfrecord.publish.transaction import Publication, put_in_place
 from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
 from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job
+from beam_tfrecord.work.job import Job, Target
 from beam_tfrecord.work.stored_state import load_remarks
+
+# The error of rounding to float32 that is worth a warning, as a share of the range of a column.
+# Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,
+# the coarsest usual input of a model, has steps of 5e-4 of a feature that is scaled to 1.
+NOTICED_ROUNDING = 1e-4
 
 
 def publish_dataset(
@@ -294,3 +306,90 @@ def publish_stage(
     info = {**info, "remarks": [*remarks, *_empty_remarks(job, tally)]}
     put_in_place(Publication(job, named, _checked_text(manifest), {}, rejects, info), lease)
     return [name for name, _ in named]
+
+
+def warn_of(
+    target: Target, output: Manifest | StageManifest, layout: Layout, notes: Sequence[str] = ()
+) -> None:
+    """Warn of what the user should know about an output that was written; `notes` are on its input.
+
+    The line is that of the caller three calls above.
+    """
+    job = read_job(target.path(JOB_NAME))
+    lines: list[str] = list(job.get("remarks", ()))
+    if names := job.get("left_out_columns"):
+        why = (
+            f"{counted(len(names), 'column')} left out (no value in any row, or not in the schema)"
+        )
+        lines.insert(0, f"{why}: {listed(names)}")
+    if copies := job.get("copies"):
+        lines += duplicate_lines(copies)
+    if refused := job.get("refused_pictures"):
+        lines.append(refused_warning(refused))
+    lines += notes
+    if isinstance(output, Manifest):
+        lines += _layout_remarks(layout, output)
+    if rows := output.rejects.get("rows", 0):
+        command = f"beam-tfrecord head {shlex.quote(target.path('rejects'))}"
+        lines.append(f"{counted(rows, 'row')} rejected: for the reasons, run {command}")
+    for line in lines:
+        warnings.warn(for_caller(line), OutputWarning, stacklevel=5)
+
+
+def _layout_remarks(layout: Layout, output: Manifest) -> list[str]:
+    lines = []
+    if layout.splits.is_single and layout.splits.group:
+        lines.append("--group has no effect without --split")
+    if layout.splits.is_single and layout.seed and not layout.shuffle:
+        lines.append("--seed has no effect with --no-shuffle unless there is a --split")
+    wanted = layout.shards.total or sum(count for _, count in layout.shards.per_split)
+    if 0 < len(output.shards) < wanted:
+        lines.append(
+            f"there are {counted(len(output.shards), 'shard')} instead of {wanted:,}, because "
+            f"the dataset has only {counted(output.examples, 'row')}"
+        )
+    filled = {name for name, split in output.splits.items() if split.examples}
+    empty = [repr(name) for name in layout.splits.filled_names if name not in filled]
+    if empty and output.examples and output.split_by != ASSIGNED:
+        why = ": rows with equal --group columns stay together" if layout.splits.group else ""
+        lines.append(f"no row is in split {listed(empty)}{why}")
+    return lines + _losses(output.schema)
+
+
+def _losses(schema: Schema) -> list[str]:
+    """Return warnings about the columns whose values lost precision."""
+    lossy = [
+        (repr(feature.name), feature.store, feature.observed)
+        for feature in schema.features
+        if feature.observed is not None and feature.observed.max_relative_error
+    ]
+    lines = []
+    if coarse := [
+        name
+        for name, store, observed in lossy
+        if store == "auto" and rounding_of(observed) > NOTICED_ROUNDING
+    ]:
+        lines.append(
+            f"float32 is too coarse for {listed(coarse)}: rounding moves values by more than "
+            f'{NOTICED_ROUNDING:.2%} of their range: "store": "bytes" or "text" in --schema '
+            "keeps them exact"
+        )
+    if cut := [name for name, store, _ in lossy if store != "auto"]:
+        lines.append(
+            f"values of {listed(cut)} have more digits than float64 holds: "
+            '"store": "text" in --schema keeps them exact'
+        )
+    return lines
+
+
+def rounding_of(observed: ColumnStats) -> float:
+    """Return the largest error of rounding to float32 as a share of the range of the values."""
+    if math.isinf(observed.max_relative_error):
+        return math.inf  # A value is beyond the range of float32.
+    if observed.min is None or observed.max is None:
+        return 0.0
+    largest = max(abs(observed.min), abs(observed.max))
+    # Half the distance between neighbours, which is constant below the smallest normal number.
+    error = max(largest * 2.0**-24, 2.0**-150)
+    spread = float(observed.max - observed.min)
+    return error / spread if spread else 0.0

@@ -19,7 +19,8 @@ So at every moment a manifest names only files that are there. If a job is kille
 *published*, the next job gives shards their temporary names back and removes side files
 (`clear_leftovers`). If a job is killed later, the next job or try removes what was replaced. A try
 is one of several executions of the last step of the same job. The note lists the files of the old
-and the new dataset, and no other files are removed.
+and the new dataset, and no other files are removed. No step replaces or removes a file that the
+manifest of another dataset in the directory names (`names_of_others`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Any
 
 import msgspec
 
-from beam_tfrecord.errors import DataError, StorageError
+from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.format.hashes import data_hash, file_hash
 from beam_tfrecord.format.job_file import (
     JOB_NAME,
@@ -43,7 +44,7 @@ from beam_tfrecord.format.job_file import (
     dump_job,
     read_job,
 )
-from beam_tfrecord.format.manifest import FITTED, Manifest
+from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
@@ -129,6 +130,12 @@ def put_in_place(publication: Publication, lease: Lease) -> None:
     target, directory = job.target, job.directory
     check = lease.check
     check()
+    others = names_of_others(target)
+    if shared := sorted(publication.names & others.keys(), key=len):
+        raise TargetExists(
+            f"nothing was published: {shared[0]!r} is a file of another dataset there, that of "
+            f"{others[shared[0]]!r}: choose another directory"
+        )
     before = Note.load(directory)
     unnamed = _unnamed(target, publication.files, directory, is_first=before is None)
     note = publication.note().after(before)
@@ -342,6 +349,22 @@ def names_at(manifest_file: str) -> set[str] | None:
     return {shard.path for shard in manifest.shards} | set(manifest.sidecars)
 
 
+def names_of_others(target: Target) -> dict[str, str]:
+    """Return the names that other datasets in the directory take, each with its manifest.
+
+    All names of a dataset begin with its prefix, so others can share one only if one of the two
+    prefixes begins with the other.
+    """
+    found: dict[str, str] = {}
+    prefix = target.prefix or ""
+    for name in list_names(target.directory):
+        other, path = name.removesuffix(MANIFEST_NAME)[:-1], os.path.join(target.directory, name)
+        is_near = prefix.startswith(other) or other.startswith(prefix)
+        if name.endswith(MANIFEST_NAME) and path != target.manifest and is_near:
+            found |= dict.fromkeys(names_at(path) or (), path)
+    return found
+
+
 def remove_replaced(target: Target, note: Note, named: set[str], check: Callable[[], None]) -> None:
     """Remove the files that a new dataset replaced, and files of earlier tries with other names."""
     others = [shard for shard in note.shards if shard[1] not in named]
@@ -363,7 +386,7 @@ def _remove_unnamed(
         for name, digest in note.sidecars
         if name not in named and _has_hash(target, name, digest)
     }
-    for name in sorted(note.old.union(sidecars, shards) - named):
+    for name in sorted(note.old.union(sidecars, shards) - named - names_of_others(target).keys()):
         if not _is_ours(name):
             continue
         check()
@@ -390,6 +413,7 @@ def _roll_back(target: Target, directory: str) -> None:
     note, named = Note.load(directory), names_at(target.manifest)
     if note is None or named is None:
         return
+    named |= names_of_others(target).keys()
     # The latest try comes first: a file that it has named is no longer the shard of an earlier try.
     for temporary, name, nbytes in note.shards:
         final = os.path.join(target.directory, name)

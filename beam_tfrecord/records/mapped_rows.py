@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
+from beam_tfrecord.base.text import cell, text_by
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import (
     MISFITS,
@@ -36,6 +37,8 @@ from beam_tfrecord.rows.user_function import is_users_file
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[dict[str, Any]], Any]
+# Of the text of an error, which may have whole rows, and of a line of code.
+_MAX_CHARACTERS = 300
 _Columns = tuple[pa.RecordBatch, dict[str, pa.Array]]
 
 
@@ -251,17 +254,17 @@ def _exact(values: Sequence[Any] | pa.Array, rounded: pa.Array) -> pa.Array:
 
 def _reject_of(error: Exception, row: Any, batch: Batch, index: int) -> Reject:
     """Return the reject for a row; `index` is the index of its source row in the batch."""
-    value = repr(row)[:MAX_VALUE_CHARS]
+    value = text_by(repr, row)[:MAX_VALUE_CHARS]
     return batch.reject(index, "map-error", error_text(error), value=value)
 
 
 def error_text(error: Exception) -> str:
     """Return an error of the user's function as one line, with the line of code that raised it."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"{type(error).__name__}: {cell(' '.join(text_by(str, error).split()), _MAX_CHARACTERS)}"
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if is_users_file(frame.filename)]
     if not users:
         return text
     last = users[-1]
-    code = f": {last.line}" if last.line else ""
+    code = f": {cell(last.line, _MAX_CHARACTERS)}" if last.line else ""
     return f"{text} (at {os.path.basename(last.filename)}:{last.lineno} in {last.name}{code})"

@@ -24,6 +24,8 @@ from beam_tfrecord.native.values import Int64Array
 
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200
+# Messages of libraries may have whole values.
+_MAX_MESSAGE_CHARS = 2_000
 
 # Labels of the pipeline steps that rows have passed, the reader first.
 StepPath = tuple[str, ...]
@@ -42,7 +44,7 @@ class Reject:
         row: Row number within the unit, from 0; -1 if unknown.
         column: The column at fault; empty if the fault is not in a single column.
         code: Short stable reason, such as ``bad-value`` or ``too-large``.
-        message: One line for a person, with file and line if known.
+        message: One line for a person, with file and line if known; cut if it is very long.
         value: The value at fault as text, cut to `MAX_VALUE_CHARS`.
         address: Where the row is, as in `message`; empty if unknown.
         lines: Number of rows that it counts as: a broken row of CSV counts as its lines, because
@@ -57,6 +59,10 @@ class Reject:
     value: str = ""
     address: str = ""
     lines: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.message) > _MAX_MESSAGE_CHARS:
+            object.__setattr__(self, "message", f"{self.message[:_MAX_MESSAGE_CHARS]}…")
 
 
 def count_rejects(rejects: Iterable[Reject]) -> int:

@@ -97,12 +97,18 @@ def short_error(error: Exception) -> BaseException | None:
     last = text.rpartition(_TRACEBACK)[2]
     frames = list(_FRAME.finditer(last))
     users = [frame[0] for frame in frames if is_users_file(frame[1])]
-    if not users and frames and frames[-1][0].endswith(_ITERATES_RESULT):
-        users = ["  the function of this step returned no list: yield the value, or return [value]"]
+    # Beam raises a RuntimeError instead of an error whose class needs further arguments.
+    raised = last[frames[-1].end() if frames else 0 :].strip().removeprefix("RuntimeError: ")
+    beams = [frame[0] for frame in frames if "apache_beam/" in frame[1]]
+    if not users and beams and beams[-1].endswith(_ITERATES_RESULT):
+        # The cause of the error of a generator that let a StopIteration out has its frames.
+        users = [frame[0] for frame in _FRAME.finditer(text) if is_users_file(frame[1])] or [
+            "  the function of this step returned no list: yield the value, or return [value]"
+            if "object is not iterable" in raised
+            else "  in the iterator that the function of this step returned"
+        ]
     if not users:
         return None
-    # Beam raises a RuntimeError instead of an error whose class needs further arguments.
-    raised = last[frames[-1].end() :].strip().removeprefix("RuntimeError: ")
     raised = _KEY_WITH_STEP.sub(lambda found: f"KeyError: {found[1]!r} {found[2]}", raised)
     return RuntimeError("\n".join([raised, *users]).rstrip())
 

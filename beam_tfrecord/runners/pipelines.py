@@ -244,20 +244,25 @@ class LaunchedPipeline(beam.Pipeline):
         try:
             with silenced("apache_beam.runners"), _terminable():
                 try:
-                    return run()
+                    result = run()
                 except CannotLoad as error:
                     _LOGGER.warning("runs in one process, because no other can load it: %s", error)
                     self.workers.number, self.runner.python_steps = 1, frozenset()
-                    return run()
+                    result = run()
         except BaseException as error:
             short = short_error(error) if isinstance(error, Exception) else None
-            if isinstance(self.runner, LocalRunner):
-                for sink in vars(self).get(SINKS, {}).values():
-                    sink.abandon(short or error)
+            for sink in self._sinks_here():
+                sink.abandon(short or error)
             if short is None:
                 raise
             _LOGGER.debug("the pipeline failed", exc_info=error)
             raise short from None
+        for sink in self._sinks_here():
+            sink.warn()
+        return result
+
+    def _sinks_here(self) -> list[Any]:
+        return [*vars(self).get(SINKS, {}).values()] if isinstance(self.runner, LocalRunner) else []
 
     def _choose_workers(self) -> None:
         """Let the steps of Python run in worker processes if that pays."""

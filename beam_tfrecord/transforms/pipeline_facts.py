@@ -23,7 +23,10 @@ import apache_beam as beam
 from apache_beam.typehints import row_type, typehints
 
 from beam_tfrecord.errors import RejectedRows, StorageError, TargetExists, UsageError
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.format.stage import StageManifest
+from beam_tfrecord.publish.assemble import warn_of
 from beam_tfrecord.publish.transaction import abandon
 from beam_tfrecord.records.mapped_rows import is_example_class
 from beam_tfrecord.rows.batch import Batch, StepPath, check_batch, needs_batches
@@ -262,6 +265,13 @@ class Sink(beam.PTransform):
         if not elements.is_bounded:
             name = type(self).__name__
             raise UsageError(f"{name} needs a bounded PCollection: this one is unbounded")
+
+    def warn(self) -> None:
+        """Warn of what the user should know about the output that a pipeline has written."""
+        job = self._job
+        load = StageManifest.load if job.output == "stage" else Manifest.load
+        # The line of the user's `with`, from whose end Beam runs the pipeline.
+        warn_of(job.target, load(job.target.manifest), job.layout)
 
     def abandon(self, error: BaseException) -> None:
         """Remove what a pipeline wrote that failed, but for the rejects that its error names."""

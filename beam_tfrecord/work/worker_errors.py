@@ -162,7 +162,10 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
             f"out of memory while writing {output!r}: give the job more, or fewer --workers"
         )
     if not isinstance(error, OSError):
-        return None
+        # Libraries in C++ have errors of their own for a full disk, with the text of the system.
+        if (full := os.strerror(errno.ENOSPC)) not in str(error):
+            return None
+        error = OSError(errno.ENOSPC, full)
     if error.errno in _NO_ROOM:
         what = "file is too large for" if error.errno == errno.EFBIG else "no space left in"
         return StorageError(f"{what} {output!r} ({_reason(error)}): make room there")

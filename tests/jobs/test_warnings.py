@@ -31,11 +31,34 @@ def test_write_warns_of_rounding_and_rejects_at_the_line_of_its_caller(tmp_path)
     ]
 
 
-def test_extract_warns_of_rejects(tmp_path):
-    (tmp_path / "a.csv").write_text("x\n1\ny\n")
-    with pytest.warns(OutputWarning, match="^1 row rejected: ") as warned:
-        bt.extract(tmp_path / "a.csv", tmp_path / "stage", types={"x": "int64"}, max_rejects=1)
-    assert [one.filename for one in warned] == [__file__]
+def write(rows, out):
+    bt.write(rows, out, types={"x": "int64"}, max_rejects=1, splits="a=.5,b=.5", map=twice)
+
+
+def extract(rows, out):
+    bt.extract(rows, out, types={"x": "int64"}, max_rejects=1)
+
+
+def pipeline(rows, out):
+    with bt.pipeline() as p:
+        rows = p | bt.ReadFromCsv(rows, types={"x": "int64"}) | bt.MapRows(twice)
+        rows | bt.WriteToTFRecord(f"{out}/", max_rejects=1, splits="a=.5,b=.5")
+
+
+def twice(row):
+    return [row, {"x": row["x"] + 100}]
+
+
+@pytest.mark.parametrize("job", [write, extract, pipeline])
+def test_every_job_warns_at_the_line_of_its_caller(tmp_path, job):
+    (tmp_path / "a.csv").write_text("x\ny\n" + "".join(f"{row}\n" for row in range(40)))
+    with pytest.warns(OutputWarning) as warned:
+        job(tmp_path / "a.csv", tmp_path / "out")
+    texts = [str(one.message) for one in warned]
+    assert texts[-1] == REJECTED % (tmp_path / "out")
+    told = [text.partition(" became several that lie in different splits")[1] for text in texts]
+    assert any(told) == (job in (write, pipeline))
+    assert {one.filename for one in warned} == {__file__}
 
 
 def test_write_warns_of_digits_that_the_schema_cuts(tmp_path):

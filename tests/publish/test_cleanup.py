@@ -6,6 +6,8 @@ import pytest
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import LeaseLost, StorageError
+from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.manifest import Shard, Split
 from beam_tfrecord.publish.transaction import (
     Note,
     clear_leftovers,
@@ -15,6 +17,7 @@ from beam_tfrecord.publish.transaction import (
 )
 from beam_tfrecord.work.job import Target
 from tests.helpers.datasets import visible_names
+from tests.helpers.records import framed, manifest_of
 
 NEW = "data-00000-of-00002.tfrecord", "data-00001-of-00002.tfrecord"
 OLD = "data-00000-of-00001.tfrecord"
@@ -56,6 +59,19 @@ def test_files_of_others_that_have_names_of_ours_stay(killed):
         (killed / name).write_text(text)
     clear_leftovers(Target(str(killed)))
     assert {name: (killed / name).read_text() for name in theirs} == theirs
+
+
+def test_files_that_another_dataset_names_stay(killed):
+    """The killed job has named them, and they have the sizes that it noted."""
+    record = framed(b"")[: len("shard 0")]
+    (killed / NEW[0]).write_bytes(record)
+    (killed / OLD).write_bytes(b"theirs")
+    shards = tuple(Shard(name, 0, 0, "0" * 16) for name in (NEW[0], OLD))
+    theirs = manifest_of(Schema(()), splits={"data": Split(shards)})
+    (killed / "data-manifest.json").write_text(theirs.dumps())
+    clear_leftovers(Target(str(killed)))
+    assert (killed / NEW[0]).read_bytes() == record
+    assert (killed / OLD).read_bytes() == b"theirs"
 
 
 def test_nothing_outside_is_touched(killed, tmp_path_factory):

@@ -21,7 +21,7 @@ from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.records.examples import canonical_examples
 from beam_tfrecord.records.mapped_rows import call_on_rows, mapped_batch
 from beam_tfrecord.records.row_types import RowTypes, infer_row_types
-from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch, Origin
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch, Origin, Reject
 from tests.helpers.effort import examples
 from tests.helpers.records import example
 from tests.helpers.tf_example import OTHER_MESSAGES, Example
@@ -94,6 +94,30 @@ def test_a_row_whose_function_raises_is_a_reject_with_the_line():
     assert "(at test_rows.py:" in reject.message
     assert 'return {"x": 6 // row["x"]}' in reject.message
     assert reject.value == "{'x': 0}"
+
+
+class NoText(ValueError):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.text() | st.text(st.characters(categories=["Cs", "Cc", "Zl", "L"])), st.integers(1, 4000))
+def test_any_error_is_one_line_that_is_cut(text, times):
+    def fail(row: dict) -> dict:
+        raise error
+
+    for error in (ValueError(text * times), NoText(text)):
+        [reject] = mapped(batch([1]), fail).rejects
+        assert reject.message.isprintable()
+        assert f"{type(error).__name__}: " in reject.message
+        assert reject.message.endswith("in fail: raise error)")
+        assert len(reject.message) < 1000
+    [reject] = mapped(batch([1]), lambda row: {"x": NoText()}).rejects
+    assert reject.value == "(repr of it raises RuntimeError)"
+    assert len(Reject("", -1, "", "", text * times * 1000).message) < 3000
 
 
 def test_a_generator_that_fails_halfway_gives_no_row():

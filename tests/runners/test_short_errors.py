@@ -76,6 +76,14 @@ def test_an_interrupt_is_one_line(zeros, tmp_path, function):
         run(bt.ReadFromCsv(zeros), bt.ToRows(), beam.Map(function))
 
 
+def first_of_none(row: dict[str, int]) -> Iterator[int]:
+    yield next(x for x in () if x)
+
+
+def lazy(row: dict[str, int]) -> Iterator[int]:
+    return map(int, ["a"])
+
+
 def read_key(row: dict[str, int]) -> list[int]:
     return [row["mass"]]
 
@@ -88,6 +96,14 @@ def read_key(row: dict[str, int]) -> list[int]:
             [
                 "TypeError: 'Example' object is not iterable [while running 'Step']",
                 "  the function of this step returned no list: yield the value, or return [value]",
+            ],
+        ),
+        (first_of_none, ["generator raised StopIteration [while", f'  File "{__file__}", line ']),
+        (
+            lazy,
+            [
+                "ValueError: invalid literal for int() with base 10: 'a' [while running 'Step']",
+                "  in the iterator that the function of this step returned",
             ],
         ),
         (read_key, ["KeyError: 'mass' [while running 'Step']", f'  File "{__file__}", line ']),

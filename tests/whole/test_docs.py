@@ -13,6 +13,7 @@ import ast
 import contextlib
 import dataclasses
 import doctest
+import fnmatch
 import inspect
 import io
 import json
@@ -417,3 +418,11 @@ def test_every_link_leads_somewhere():
 def test_the_index_lists_every_page():
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", TEXTS[DOCS / "README.md"]))
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+
+
+def test_a_pattern_for_the_shards_of_a_split_fits_no_other_split():
+    patterns = re.findall(r"/((?:train|test)-[^\"'/\s]*\*[^\"'/\s]*)[\"']", "".join(TEXTS.values()))
+    assert len(patterns) >= 3
+    for split, pattern in ((pattern.partition("-")[0], pattern) for pattern in patterns):
+        assert fnmatch.fnmatch(f"{split}-00003-of-00012.tfrecord", pattern)
+        assert not fnmatch.fnmatch(f"{split}-extra-00003-of-00012.tfrecord", pattern)

@@ -99,7 +99,6 @@ def test_a_full_disk_during_a_repair(tmp_path, disk):
         assert str(error).startswith(f"no space left in {str(disk / 'out')!r}")
         assert "\n" not in str(error)
         assert not (disk / "out" / "manifest.json").exists()
-        shutil.rmtree(disk / "out")
     else:
         pytest.fail("there never was room enough")
     assert failed >= 3

@@ -72,6 +72,7 @@ def test_after_a_fault_no_step_does_any_work(tmp_path):
     ("error", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "no space left in '/out' (no space"),
+        (RuntimeError("x.pb; No space left on device [while"), "no space left in '/out' (no space"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "no space left in '/out' (disk quota"),
         (OSError(errno.EFBIG, "File too large"), "file is too large for '/out' (file too"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "cannot access '/x': perm"),
