@@ -17,6 +17,7 @@ from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.common_types import plain_field, plain_type
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, staged_schema_of
+from beam_tfrecord.format.tally import SPLIT_KEY
 from beam_tfrecord.selection.evaluate import Bounds, Parts
 from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
@@ -52,6 +53,11 @@ class Parquet(TypedFiles):
 
     def files(self) -> Iterator[InputFile]:
         return list_staged(as_paths(self.paths), SUFFIXES)
+
+    def default_split_column(self) -> str | None:
+        stages = (StageManifest.load(path) for path in as_paths(self.paths) if is_stage(path))
+        fields = (field for stage in stages for field in stage.schema)
+        return next((one.name for one in fields if SPLIT_KEY in (one.metadata or {})), None)
 
     def scan(self, chunk: Chunk) -> Scan:
         if stands_for_none(chunk.file):

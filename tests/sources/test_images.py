@@ -91,8 +91,6 @@ def test_splits_and_classes(tmp_path):
     assert rows == [("test", "dog"), ("train", "cat")]
     (reject,) = rejects_of(source)
     assert reject.message == ("Test/c.jpg lies in no class folder: move it, or pass --layout flat")
-    with pytest.raises(UsageError, match="the folders name splits: add split to --columns"):
-        Images(tmp_path, columns=["image"]).default_split_column()
 
 
 @pytest.mark.parametrize(

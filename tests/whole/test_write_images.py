@@ -11,7 +11,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.check.verify import verify
-from beam_tfrecord.errors import RejectedRows, TargetExists
+from beam_tfrecord.errors import RejectedRows, TargetExists, UsageError
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.sources.images import folders as images_pack
@@ -105,23 +105,48 @@ def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path):
     assert second.examples == 3
 
 
-def test_copies_share_a_split_without_the_hash(photos, tmp_path):
-    columns = ["image", "path"]
-    manifest = bt.write(photos, tmp_path / "out", splits="a=0.5,b=0.5", columns=columns)
-    assert manifest.group == ("image",)
-    images = [{r["image"] for r in bt.load(tmp_path / "out", split=s).rows()} for s in "ab"]
+def same(row):
+    return row
+
+
+@pytest.mark.parametrize("way", ["columns", "map", "stage", "dataset", "batches", "rows"])
+def test_copies_share_a_split_in_every_way(photos, written, tmp_path, way):
+    output, stage, halves = tmp_path / "out", tmp_path / "stage", "a=0.5,b=0.5"
+    if way == "columns":
+        bt.write(photos, output, splits=halves, columns=["image", "path"])
+    elif way == "map":
+        bt.write(photos, output, splits=halves, map=same)
+    elif way == "stage":
+        bt.extract(photos, stage)
+        bt.write(stage, output, splits=halves)
+    elif way == "dataset":
+        bt.write(written[0], output, splits=halves)
+    else:
+        with bt.pipeline() as p:
+            rows = p | bt.ReadFromImages(photos)
+            rows = rows | bt.ToRows() if way == "rows" else rows
+            rows | bt.WriteToTFRecord(f"{output}/", splits=halves)
+    images = [{r["image"] for r in bt.load(output, split=s).rows()} for s in "ab"]
+    assert len(images[0]) + len(images[1]) == 35
     assert not images[0] & images[1]
+    assert not verify(output).faults
 
 
-def test_folders_of_splits_are_splits(tmp_path):
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_folders_of_splits_are_splits(tmp_path, is_staged):
     pictures = {f"{name}__{i}": jpeg(i) for i, name in enumerate(("train__x", "val__x", "test__y"))}
     write_tree(tmp_path / "in", **pictures, train__y__4=jpeg(4))
-    manifest = bt.write(tmp_path / "in", tmp_path / "out")
+    if is_staged:
+        bt.extract(tmp_path / "in", tmp_path / "stage")
+    manifest = bt.write(tmp_path / ("stage" if is_staged else "in"), tmp_path / "out")
     counts = {name: split.examples for name, split in manifest.splits.items()}
     assert counts == {"test": 1, "train": 2, "val": 1}
     (row,) = bt.load(tmp_path / "out", split="val").rows()
     assert (row["path"], row["label"], row["split"]) == ("val/x/1.jpg", 0, "val")
-    told = make_settings(WriteOptions(str(tmp_path / "in"), tmp_path / "own", splits="a=0.5,b=0.5"))
+    named = str(tmp_path / ("stage" if is_staged else "in"))
+    with pytest.raises(UsageError, match="names the splits of the input: add it to --columns"):
+        make_settings(WriteOptions(named, tmp_path / "own", columns=["image"]))
+    told = make_settings(WriteOptions(named, tmp_path / "own", splits="a=0.5,b=0.5"))
     assert told.layout.splits.names == ("a", "b")
 
 

@@ -168,13 +168,7 @@ class Images(ImageOptions, ImageSource):
         return not self.is_table
 
     def default_split_column(self) -> str | None:
-        if not self.has_splits:
-            return None
-        if self.columns is not None and "split" not in self.columns:
-            raise UsageError(
-                "the folders name splits: add split to --columns, or pass --layout flat"
-            )
-        return "split"
+        return "split" if self.has_splits else None
 
     def files(self) -> Iterator[InputFile]:
         if self.types and not self.is_table:
