@@ -240,3 +240,8 @@ def test_notes_count_what_was_skipped(tmp_path):
         f"regular file, 1 without a suffix: to read other images, convert them to one of {known}"
     ]
     assert source.notes([]) == []
+    for path in (*tmp_path.glob("a/[!.Tx]*"), *tmp_path.glob("z*")):
+        path.unlink()
+    assert source.notes(source.files()) == [
+        "skipped 3 files: 2 hidden or of the operating system, 1 not a regular file"
+    ]

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import glob
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -46,7 +45,6 @@ from beam_tfrecord.sources.images.folders import (
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.storage import is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
@@ -94,8 +92,7 @@ class Images(ImageOptions, ImageSource):
     @functools.cached_property
     def beside(self) -> Tree | None:
         """The directories of images, if they have tables of metadata that decide; else None."""
-        are_folders = not self._are_tables and all(map(_is_directory, as_paths(self.paths)))
-        if self.layout is not None or not are_folders:
+        if self.layout is not None or self._are_tables:
             return None
         return self._tree if self._tree.metadata else None
 
@@ -160,7 +157,7 @@ class Images(ImageOptions, ImageSource):
         if len(kinds) > 1:
             held = " and ".join(sorted(kind.kind for kind in kinds if kind))
             named = " ".join(map(repr, as_paths(self.paths)))
-            raise UsageError(f"{named} holds {held}: name the tables of one kind")
+            raise UsageError(f"{named} holds {held}: name the tables of one kind, or convert them")
         return next(kind for kind in kinds if kind)
 
     @property
@@ -185,12 +182,6 @@ class Images(ImageOptions, ImageSource):
             f"all images have the class {name!r}, the name of the only folder: if the folders in "
             "it are the classes, name that folder as the input"
         ]
-
-
-def _is_directory(path: str) -> bool:
-    if is_remote(path):
-        return not glob.has_magic(path)
-    return os.path.isdir(path.removeprefix("file://"))
 
 
 def _kind_of_table(path: str) -> _TableKind | None:
