@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, DataError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources import coco_files as rows
 from beam_tfrecord.sources.coco import Coco
 from beam_tfrecord.sources.coco_files import COLUMNS
@@ -361,12 +361,16 @@ def test_what_is_not_read_is_said(tmp_path, recwarn):
     )
 
 
-def test_texts_may_be_ids_and_annotations_lacking(tmp_path):
+@pytest.mark.parametrize(("key", "reference"), [("é", "é"), (7, "7"), ("7", 7)])
+def test_texts_may_be_ids_and_annotations_lacking(tmp_path, key, reference):
     write_tree(tmp_path, **{"1": jpeg(1)})
-    images = [{**image_of(1), "id": "é"}]
-    path = write_coco(tmp_path / "i.json", images, [object_of(3, "é")])
+    images = [{**image_of(1), "id": key}]
+    path = write_coco(tmp_path / "i.json", images, [object_of(3, reference)])
+    with pytest.raises(UsageError, match=r"i\.json has the keys of COCO .* --from coco and --base"):
+        bt.write(path, tmp_path / "out")
+    assert bt.write(path, tmp_path / "out", columns=["images"]).examples == 1
     (row,) = good_rows(Coco(path))
-    assert (row["image/source_id"], row["image/object/class/label"]) == ("é", [90])
+    assert (row["image/source_id"], row["image/object/class/label"]) == (str(key), [90])
     content = json.loads(path.read_text())
     del content["annotations"]
     path.write_text(json.dumps(content))
