@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.common_types import plain_field, plain_type
 from beam_tfrecord.format.manifest import MANIFEST_NAME
@@ -23,6 +23,7 @@ from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.damaged_files import changed
 from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.merge_schemas import constants_of
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
@@ -38,7 +39,6 @@ SUFFIXES = (".parquet", ".pq")
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
-_NO_CONSTANTS = pa.record_batch({})
 _CHECKED_ROWS = 2**16
 
 
@@ -69,7 +69,10 @@ class Parquet(TypedFiles):
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
                 names = {name: name for name in self.selection.needed}
-                footer = pruned_by(self.selection.condition, parquet, footer, names)
+                condition, row = self.selection.condition, constants_of(chunk.file)
+                # Beside other directories, a column may have another type.
+                with contextlib.suppress(UsageError):
+                    footer = pruned_by(condition, parquet, footer, names, row)
         return Scan(chunk, footer)
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
@@ -151,7 +154,7 @@ def pruned_by(
     parquet: pq.ParquetFile,
     footer: Contents,
     names: Mapping[str, str],
-    constants: pa.RecordBatch = _NO_CONSTANTS,
+    constants: pa.RecordBatch,
 ) -> Contents:
     """Return a footer that notes which row groups a filter excludes.
 
