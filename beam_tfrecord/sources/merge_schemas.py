@@ -161,9 +161,8 @@ def text_partitions(files: Iterable[InputFile], names: Iterable[str]) -> Iterato
             yield f"{name}: text because of the directory {f'{name}={words[0]}'!r}: {cure}"
 
 
-def constants_of(file: InputFile) -> pa.RecordBatch:
-    """Return a row of the columns in the path of a file, with the types that its path shows."""
-    fields = partition_fields([file])
+def constants_of(file: InputFile, fields: Iterable[pa.Field]) -> pa.RecordBatch:
+    """Return a row of columns that are not inside of a file."""
     return pa.record_batch({f.name: pa.repeat(partition_value(file, f), 1) for f in fields})
 
 

@@ -23,7 +23,7 @@ from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.damaged_files import changed
 from beam_tfrecord.sources.files import as_paths, list_files
-from beam_tfrecord.sources.merge_schemas import constants_of
+from beam_tfrecord.sources.merge_schemas import constants_of, partition_fields
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
@@ -69,7 +69,8 @@ class Parquet(TypedFiles):
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
                 names = {name: name for name in self.selection.needed}
-                condition, row = self.selection.condition, constants_of(chunk.file)
+                fields = partition_fields([chunk.file])
+                condition, row = self.selection.condition, constants_of(chunk.file, fields)
                 # Beside other directories, a column may have another type.
                 with contextlib.suppress(UsageError):
                     footer = pruned_by(condition, parquet, footer, names, row)
@@ -105,8 +106,8 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
         if path.endswith(tuple(suffixes)) or glob.has_magic(path) or not is_stage(path):
             named.append(path)
             continue
-        manifest, (_, files) = StageManifest.load(path), stage_files(path)
-        for file in files:
+        manifest = StageManifest.load(path)
+        for file in (files := stage_files(path, manifest)):
             if not exists(file) or is_directory(file):
                 raise DataError(f"{file!r} of its stage is missing: extract it again")
         named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]

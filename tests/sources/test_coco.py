@@ -307,17 +307,11 @@ def test_annotations_of_upright_pictures_need_orient(tmp_path):
     ("text", "message"),
     [
         ("", r"i\.json is not valid JSON, or cut off \(Expecting value: line 1 column 1"),
-        (
-            b"{\xff}",
-            r"i\.json is not valid JSON, or cut off \('utf-8' codec can't decode",
-        ),
+        (b"{\xff}", r"i\.json is not valid JSON, or cut off \('utf-8' codec can't decode"),
         ('{"images": [], "images": []}', r"cut off \(key 'images' twice in an object\)"),
         ('{"images": [{"id": 1}, 5]}', r"has no id, a number or text, in images\[1\]"),
         ('{"annotations": [{"id": 1}]}', r"has no image_id, a number or text, in annotations\[0\]"),
-        (
-            '{"images": [{"id": 1}, {"id" 2}]}' + " " * 50,
-            r"Expecting ':' delim.*\(char 29\)",
-        ),
+        ('{"images": [{"id": 1}, {"id" 2}]}' + " " * 50, r"Expecting ':' delim.*\(char 29\)"),
         ('{"images": [{"id": 1}], "annotations": [{"id": ', r"cut off \(.*\(char \d+\)"),
         ('{"images": [{"id": 1}], "categories": []} x', r"cut off \(Extra data: .*\(char 42\)"),
         ('{"images": [' + "[" * 100_000, r"cut off \(maximum recursion"),
@@ -352,13 +346,9 @@ def test_what_is_not_read_is_said(tmp_path, recwarn):
     write_coco(tmp_path / "i.json", [image_of(1)], annotations)
     manifest = bt.write(tmp_path / "i.json", tmp_path / "out", from_="coco")
     assert manifest.splits["data"].examples == 1
-    assert (
-        "3 annotations in i.json left out: images that are not in the file, such as 0"
-        in "".join(map(str, recwarn))
-    )
-    assert "annotations in i.json have keys that are not read: keypoints" in "".join(
-        map(str, recwarn)
-    )
+    told = "".join(map(str, recwarn))
+    assert "3 annotations in i.json left out: images that are not in the file, such as 0" in told
+    assert "annotations in i.json have keys that are not read: keypoints" in told
 
 
 @pytest.mark.parametrize(("key", "reference"), [("é", "é"), (7, "7"), ("7", 7)])

@@ -13,15 +13,7 @@ from beam_tfrecord.sources.images import folders as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.reading import batches_of, good_rows, rejects_of
-from tests.sources.made_images import (
-    HEIGHT,
-    WIDTH,
-    encoded,
-    exif,
-    jpeg,
-    picture,
-    write_tree,
-)
+from tests.sources.made_images import HEIGHT, WIDTH, encoded, exif, jpeg, picture, write_tree
 
 
 def by_origin(batches):
@@ -56,12 +48,10 @@ def test_labels_pin_the_numbers(tmp_path, given):
     write_tree(tmp_path, t__cat__a=jpeg(), t__dog__b=jpeg(1))
     if given == "file":
         given = tmp_path / "classes.txt"
-        given.write_text("dog\r\ncat\n\n")
+        given.write_text("dog\r\ncat\n\n", encoding="utf-8-sig")
     source = Images(tmp_path / "t", labels=given)
-    assert [(row["label_name"], row["label"]) for row in good_rows(source)] == [
-        ("cat", 1),
-        ("dog", 0),
-    ]
+    rows = good_rows(source)
+    assert [(row["label_name"], row["label"]) for row in rows] == [("cat", 1), ("dog", 0)]
     assert labels_of(source.schema().field("label")) == ("dog", "cat")
 
 

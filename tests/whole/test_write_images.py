@@ -193,15 +193,6 @@ def test_a_table_of_paths(photos, written, tmp_path):
     assert bt.load(tmp_path / "out").manifest.fingerprint == ""
 
 
-def test_a_map_need_not_keep_what_the_split_would_use(photos, tmp_path):
-    bt.write(photos, tmp_path / "out", map=only_size, splits="a=0.5,b=0.5")
-    assert set(bt.load(tmp_path / "out").schema.names) == {"size", "label"}
-
-
-def only_size(row: dict[str, Any]) -> dict[str, Any]:
-    return {"size": len(row["image"]), "label": row["label"]}
-
-
 def odd_pictures(root):
     """Write pictures in two classes, three of which TensorFlow refuses."""
     odd = zoo()

@@ -180,12 +180,6 @@ class ImageSource(PictureOptions, FileSource):
         return False
 
     @property
-    def _no_class(self) -> str:
-        if self._are_folders:
-            return "lies in no class folder: move it, or pass --layout flat"
-        return "has no class"
-
-    @property
     def _needs_labels(self) -> bool:
         wanted = self.columns is None or not _LABEL_COLUMNS.isdisjoint(self.columns)
         return wanted and bool(self.class_column)
@@ -365,7 +359,8 @@ class ImageSource(PictureOptions, FileSource):
         columns = {"path": pa.array(names, pa.string())}
         if labels:
             columns |= labels.columns()
-            faults = labels.faults(self._no_class) | faults
+            in_none = "lies in no class folder: move it, or pass --layout flat"
+            faults = labels.faults(in_none if self._are_folders else "has no class") | faults
         if self.has_splits:
             splits = [name.partition("/")[0] if "/" in name else None for name in names]
             columns["split"] = pa.array(splits, pa.string())

@@ -193,16 +193,15 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     outer, inner, metadata = _top_folders(tree)
     tree = dataclasses.replace(tree, metadata=tuple(sorted(metadata)))
     if layout == "auto":
-        are_splits = bool(outer) and all(name.lower() in SPLIT_NAMES for name in outer)
-        some_are = any(name.lower() in SPLIT_NAMES for name in outer)
+        are = [name.lower() in SPLIT_NAMES for name in outer]
         # Several inputs may each hold the folders of classes.
         is_apart = bool(inner) and tree.starts != ("",) and not metadata
-        if not are_splits and (some_are or is_apart):
+        if not all(are) and (any(are) or is_apart):
             raise UsageError(
                 f"cannot tell whether the folders {listed(sorted(outer))} are splits, classes or "
                 "neither: pass --layout class or split, leave some out, or name one directory"
             )
-        layout = "split" if are_splits else "class" if outer else "flat"
+        layout = "class" if not all(are) else "split" if are else "flat"
     if layout == "flat":
         return tree
     has_splits = layout == "split"
@@ -422,12 +421,10 @@ class Folders(Source):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         counts = skipped_by_suffix(files)
-        if not counts:
-            return []
         skipped = f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}"
-        if set(counts) <= {_HIDDEN, _NOT_REGULAR}:
-            return [skipped]
-        return [f"{skipped}: to read other images, convert them to one of {', '.join(SUFFIXES)}"]
+        cure = f": to read other images, convert them to one of {', '.join(SUFFIXES)}"
+        is_seen = bool(counts.keys() - {_HIDDEN, _NOT_REGULAR})
+        return [skipped + cure * is_seen] if counts else []
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

@@ -150,15 +150,14 @@ class Images(ImageOptions, ImageSource):
         elif not self._are_tables:
             paths = [file.name for file in list_files(paths, _SUFFIXES)]
         kinds = {_kind_of_table(path): path for path in paths}
-        if None in kinds:
+        kind, *others = kinds
+        if kind is None or others:
+            named = ", ".join(map(repr, sorted(kinds.values())))
             raise UsageError(
-                f"cannot tell what {kinds[None]!r} holds from its name: name it .csv or .parquet"
+                f"cannot read {named} as tables: name or convert them to one kind, "
+                f"{', '.join(one.kind for one in _KINDS)}"
             )
-        if len(kinds) > 1:
-            held = " and ".join(sorted(kind.kind for kind in kinds if kind))
-            named = " ".join(map(repr, as_paths(self.paths)))
-            raise UsageError(f"{named} holds {held}: name the tables of one kind, or convert them")
-        return next(kind for kind in kinds if kind)
+        return kind
 
     @property
     def is_stable(self) -> bool:
