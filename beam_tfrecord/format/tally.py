@@ -24,7 +24,7 @@ from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
 
 CONTENT_KEY = b"beam_tfrecord.content"
-SPLIT_KEY = b"beam_tfrecord.split"
+GROUP_KEY, SPLIT_KEY = b"beam_tfrecord.group", b"beam_tfrecord.split"
 MAX_HASHES = 2**18
 
 _LARGEST = 2**64 - 1
@@ -154,11 +154,15 @@ def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
 
 
 def content_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the column whose equal values share a split by default: what identifies an image."""
-    marked = [field.name for field in schema if CONTENT_KEY in (field.metadata or {})]
+    """Return the column whose equal values share a split by default: what identifies an image.
+
+    Rows of datasets and of other programs have no marks, and are known by their names.
+    """
+    marks = {CONTENT_KEY, GROUP_KEY}
+    found = {field.name for field in schema if not marks.isdisjoint(field.metadata or {})}
     if any(field.name == "image" and is_binary(field.type) for field in schema):
-        marked += [name for name in ("sha256", "image") if name in schema.names]
-    return tuple(marked[:1])
+        found |= {"sha256"}.intersection(schema.names)
+    return (max(found),) if found else ()  # sha256 before image
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,30 +86,21 @@ def test_layout_is_as_told(tmp_path, layout, columns):
 
 def test_faults_are_rejects_with_path_and_reason(tmp_path):
     good = jpeg()
-    write_tree(
-        tmp_path, a=good, b=b"", c=good[:-2], d=b"<html>not here</html>", f=jpeg(1), g=good * 3
-    )
+    write_tree(tmp_path, a=good, b=b"", c=good[:-2], d=b"<html>not here", f=jpeg(1), g=good * 3)
     os.symlink(tmp_path / "nowhere.jpg", tmp_path / "e.jpg")
     os.symlink(tmp_path / "h.jpg", tmp_path / "h.jpg")
     source = Images(tmp_path, max_bytes=2 * len(good))
     assert [row["path"] for row in good_rows(source)] == ["a.jpg", "f.jpg"]
     rejects = rejects_of(source)
+    cut = "cut off in its header: it begins with b'<html>no'"
+    large = f"{3 * len(good):,} bytes, more than {2 * len(good):,}"
     assert [reject.row for reject in rejects] == [0] * 6
     assert [(reject.unit, reject.code, reject.message) for reject in rejects] == [
         ("b.jpg", "empty", "b.jpg is empty"),
         ("c.jpg", "truncated", "c.jpg is cut off before its end"),
-        (
-            "d.jpg",
-            "not-an-image",
-            "d.jpg is not an image, or cut off in its header: it begins with b'<html>no'",
-        ),
+        ("d.jpg", "not-an-image", f"d.jpg is not an image, or {cut}"),
         ("e.jpg", "missing", "e.jpg is missing"),
-        (
-            "g.jpg",
-            "too-large",
-            f"g.jpg has {3 * len(good):,} bytes, more than {2 * len(good):,}: "
-            "pass --max-bytes to allow it",
-        ),
+        ("g.jpg", "too-large", f"g.jpg has {large}: pass --max-bytes to allow it"),
         ("h.jpg", "unreadable", "h.jpg cannot be read (Too many levels of symbolic links)"),
     ]
     assert [number for _, number, _ in by_origin(batches_of(source))] == [0, 5]

@@ -22,7 +22,7 @@ import pyarrow as pa
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
-from beam_tfrecord.format.tally import SPLIT_KEY, mark_content
+from beam_tfrecord.format.tally import GROUP_KEY, SPLIT_KEY, mark_content
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
@@ -269,7 +269,7 @@ class ImageSource(PictureOptions, FileSource):
         """Return the columns of images and of their rows."""
         split = pa.field("split", pa.string(), metadata={SPLIT_KEY: b""})
         fields = {
-            "image": pa.field("image", pa.binary()),
+            "image": pa.field("image", pa.binary(), metadata={GROUP_KEY: b""}),
             **({"label": label} if label else {}),
             **({"label_name": pa.field("label_name", pa.string())} if has_names else {}),
             **({"split": split} if self.has_splits else {}),
