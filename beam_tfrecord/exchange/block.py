@@ -28,7 +28,7 @@ from beam_tfrecord.format.sort_keys import (
     sort_keys_by_origin,
     sort_keys_in_source_order,
 )
-from beam_tfrecord.format.tally import Tally, count_duplicates
+from beam_tfrecord.format.tally import Tally, content_columns, count_duplicates
 from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
@@ -151,6 +151,7 @@ class Block:
                 batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
+            group=self._group(batch) if batch.num_rows else None,
             copies=count_duplicates(batch.data),
             torn=self._torn(batch, written),
         )
@@ -212,7 +213,7 @@ class Block:
         starts = arena.used_starts()[first:]
         if self._inputs.examples == "known" or not batch.num_rows:
             return Tally()
-        self._hashes = np.empty(len(starts), np.uint64) if self._splits_by_bytes(batch) else None
+        self._hashes = np.empty(len(starts), np.uint64) if self._group(batch) == () else None
         if self._inputs.examples == "found":
             return Tally(discovered=self._types(batch, starts))
         try:
@@ -266,14 +267,16 @@ class Block:
         sort_keys = native.hash_records(self.arena.data, starts, self._sort_seed)
         return sort_keys if layout.shuffle else sort_keys_after_input(sort_keys, number, bits)
 
-    def _splits_by_bytes(self, batch: Batch) -> bool:
-        layout = self._layout
-        return not (self._is_single or batch.split or layout.group or layout.splits.column)
+    def _group(self, batch: Batch) -> tuple[str, ...] | None:
+        """Return the columns whose hash decides the split: none for all bytes, None for no hash."""
+        if self._is_single or batch.split or self._layout.splits.column:
+            return None
+        return self._layout.group or (() if batch.encoded else content_columns(batch.data.schema))
 
     def _torn(self, batch: Batch, written: Int64Array) -> int:
         """Return how many source rows became several rows that are in different splits."""
         origin = batch.exact_origin
-        if not self._splits_by_bytes(batch) or origin is None or origin.sub is None:
+        if self._group(batch) != () or origin is None or origin.sub is None:
             return 0
         rows, splits = origin.row_numbers(batch.num_rows)[written], self._splits[-1]
         is_torn = (rows[1:] == rows[:-1]) & (splits[1:] != splits[:-1])
@@ -287,7 +290,7 @@ class Block:
             return np.full(len(written), self._names.number_of(batch.split), np.uint16)
         if splits.column is not None:
             return self._names.numbers_of(batch)[written]
-        if group := self._layout.group:
+        if group := self._group(batch):
             return splits.assign(self._columns.hashes(batch, group, written, self._split_seed))
         if self._hashes is None:
             hash_records = native.canonical_hashes if batch.encoded else native.hash_records

@@ -268,11 +268,10 @@ def format_at(path: str | os.PathLike[str]) -> str:
     return str(value.get("format")) if isinstance(value, dict) else ""
 
 
-def stage_files(path: str | os.PathLike[str]) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Return the schema of a stage, and the paths of its files in the order of the source."""
-    manifest = StageManifest.load(path)
+def stage_files(path: str | os.PathLike[str], manifest: StageManifest) -> list[str]:
+    """Return the paths of the files of a stage, in the order of the source."""
     directory = os.path.dirname(_manifest_file(path))
-    return manifest.schema, tuple(os.path.join(directory, file.path) for file in manifest.files)
+    return [os.path.join(directory, file.path) for file in manifest.files]
 
 
 def stage_names(manifest_file: str) -> set[str]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.features.arrow_types import is_binary
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT
@@ -23,6 +24,7 @@ from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
 
 CONTENT_KEY = b"beam_tfrecord.content"
+GROUP_KEY, SPLIT_KEY = b"beam_tfrecord.group", b"beam_tfrecord.split"
 MAX_HASHES = 2**18
 
 _LARGEST = 2**64 - 1
@@ -42,6 +44,7 @@ class Tally:
     discovered: Mapping[str, Discovered] = dataclasses.field(default_factory=dict)
     sort_keys_by_bytes: bool = False
     splits_assigned: bool | None = None
+    group: tuple[str, ...] | None = None
     left_out: frozenset[str] = frozenset()
     opaque: bool = False
     copies: DuplicateCount | None = None
@@ -61,6 +64,7 @@ class Tally:
             discovered=merge_discovered(self.discovered, other.discovered),
             sort_keys_by_bytes=self.sort_keys_by_bytes or other.sort_keys_by_bytes,
             splits_assigned=_joined(self.splits_assigned, other.splits_assigned, _one_split_state),
+            group=_joined(self.group, other.group, _one_group),
             left_out=self.left_out | other.left_out,
             opaque=self.opaque or other.opaque,
             copies=_joined(self.copies, other.copies, DuplicateCount.merge),
@@ -99,6 +103,12 @@ def _joined(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
 def _one_split_state(one: bool, other: bool) -> bool:
     if one != other:
         raise DataError(NO_SPLIT)
+    return one
+
+
+def _one_group(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    if one != other:
+        raise DataError("only some rows have image and sha256: pass group, which decides the split")
     return one
 
 
@@ -141,6 +151,18 @@ def _merge_by_name(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str
 def mark_content(field: pa.Field, *, label: str = "") -> pa.Field:
     """Return a copy of the text column `field` that makes `count_duplicates` count its values."""
     return field.with_metadata({**(field.metadata or {}), CONTENT_KEY: label.encode()})
+
+
+def content_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the column whose equal values share a split by default: what identifies an image.
+
+    Rows of datasets and of other programs have no marks, and are known by their names.
+    """
+    marks = {CONTENT_KEY, GROUP_KEY}
+    found = {field.name for field in schema if not marks.isdisjoint(field.metadata or {})}
+    if any(field.name == "image" and is_binary(field.type) for field in schema):
+        found |= {"sha256"}.intersection(schema.names)
+    return (max(found),) if found else ()  # sha256 before image
 
 
 @dataclasses.dataclass(frozen=True)

@@ -150,12 +150,13 @@ def make_settings(call: WriteOptions) -> Settings:
         refuse_limits(enforced, "preprocessed rows")
     condition = None if selection is None else selection.condition
     if not any((columns, function, request, call.key, group, split_column, condition)):
-        source = copying(source)
+        source = copying(source, splits=bool(call.splits))
     if split_column is None and not call.splits:
         split_column = source.default_split_column()
+        if split_column and columns and split_column not in columns:
+            cure = "add it to --columns, or pass --split, or --layout flat for folders of images"
+            raise UsageError(f"column {split_column!r} names the splits of the input: {cure}")
         source = keeping_splits(source)
-    if group is None and call.splits and function is None:
-        group = source.default_group
     layout = Layout(
         splits=make_splits(call.splits, column=split_column, group=group),
         shards=make_shard_spec(call.shards, call.shard_size),

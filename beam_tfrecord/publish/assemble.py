@@ -79,7 +79,7 @@ def publish_dataset(
         seed=layout.seed,
         compression=layout.compression,
         key=layout.key or None,
-        group=layout.group or None,
+        group=layout.group or tally.group or None,
         place=_place_of(layout, tally),
         schema=schema,
         source=job.identity.source,
@@ -268,7 +268,7 @@ def _split_by(layout: Layout, tally: Tally) -> str | None:
         return BY_COLUMN
     if layout.splits.is_single:
         return None
-    return BY_GROUP if layout.group else BY_BYTES
+    return BY_GROUP if layout.group or tally.group else BY_BYTES
 
 
 def publish_stage(

@@ -37,7 +37,7 @@ _FLOATS = (pa.float32(), pa.float64())
 _MOST_LITERALS = 1000
 _HINTS = {
     "number": "write a number without quotes",
-    "text": "quote the literal",
+    "text": "quote the literal, and leave out DATE or TIMESTAMP",
     "boolean": "write TRUE or FALSE",
     "date": "write DATE '2024-12-31'",
     "timestamp": "write TIMESTAMP '2024-12-31 23:59:59', without an offset",

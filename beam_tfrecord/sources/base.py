@@ -377,11 +377,6 @@ class Source(abc.ABC):
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeError(f"source {self.kind!r} failed in {unit.name}: {reason}") from error
 
-    @property
-    def default_group(self) -> tuple[str, ...]:
-        """Columns whose equal values share a split by default, if the user names none."""
-        return ()
-
     def default_split_column(self) -> str | None:
         """Return the column that names each row's split if the input is split, else None."""
         return None

@@ -364,13 +364,10 @@ def _kind_of_files(where: str, files: Iterable[str], others: _Others) -> str:
             what = "it holds no file (names that begin with . or _ do not count)"
             raise UsageError(f"cannot read {where!r}: {what}: check the path")
         raise UsageError(not_there(where))
-    kinds = (others.kind_of(file) for file in looked_at)
-    kind_of = {file: kind for file, kind in zip(looked_at, kinds, strict=True) if kind}
-    if "images" in kind_of.values():
-        tables = [file for file in kind_of if os.path.basename(file) in METADATA_NAMES]
-        for file in tables:
-            del kind_of[file]
-    counts = Counter(kind_of.values())
+    kinds = [(os.path.basename(file), others.kind_of(file)) for file in looked_at]
+    counts = Counter(kind for _, kind in kinds if kind)
+    if "images" in counts:
+        counts = Counter(kind for name, kind in kinds if kind and name not in METADATA_NAMES)
     # JSON beside files of another kind describes these, such as labels beside images.
     if len(counts) > 1:
         counts.pop("json", None)

@@ -186,16 +186,17 @@ def read_file(file: InputFile) -> CocoFile:
 @functools.lru_cache(_FILES_KEPT)
 def _read(file: InputFile) -> CocoFile:
     content = _parsed(file)
-    images: dict[int | str, Mapping[str, Any]] = {}
+    # Some programs write the same id as a number and as text, so ids are compared as text.
+    images: dict[str, Mapping[str, Any]] = {}
     for key, image in _items(content, "images", "id", file.name):
-        if key in images:
+        if str(key) in images:
             raise DataError(f"{file.name} has image {key!r} twice: remove one")
-        images[key] = image
-    objects: dict[int | str, list[Mapping[str, Any]]] = {key: [] for key in images}
+        images[str(key)] = image
+    objects: dict[str, list[Mapping[str, Any]]] = {key: [] for key in images}
     lost: list[Mapping[str, Any]] = []
     keys: set[str] = set()
     for key, annotation in _items(content, "annotations", "image_id", file.name):
-        objects.get(key, lost).append(annotation)
+        objects.get(str(key), lost).append(annotation)
         keys.update(annotation)
     if not images or "categories" not in content:
         lacks = "categories" if images else "images"

@@ -354,7 +354,10 @@ class Json(JsonOptions, TextFiles):
         def field_of(name: str) -> pa.Field:
             return pa.field(name, self.typed.get(name) or row.inner[name].type_of(name))
 
-        files, names = [one.file for one in ordered], map(str, row.inner)
+        files, names = [one.file for one in ordered], list(map(str, row.inner))
+        if self.columns is None and {"images", "annotations", "categories"} <= set(names):
+            cure = "pass --from coco and --base DIR of images, or --columns to read it as it is"
+            raise UsageError(f"{files[0].name} has the keys of COCO annotations: {cure}")
         return joined_schema(names, field_of, files, columns=self.columns, types=self.typed)
 
     def read(

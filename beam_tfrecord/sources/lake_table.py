@@ -36,7 +36,7 @@ from beam_tfrecord.sources.base import (
 )
 from beam_tfrecord.sources.damaged_files import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
-from beam_tfrecord.sources.merge_schemas import partition_value
+from beam_tfrecord.sources.merge_schemas import constants_of
 from beam_tfrecord.sources.parquet import Parquet, footer_of, pruned_by
 from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
 from beam_tfrecord.storage import is_remote, list_names
@@ -196,7 +196,7 @@ class LakeTable(LakeOptions, FileSource):
         needed = set(condition.columns if condition else ()).intersection(types.names)
         # The values of a partition may be enough to leave out a file.
         if condition and file.rows is not None:
-            known = _constants(file, types, needed.intersection(dict(file.partitions)))
+            known = constants_of(file, map(types.field, needed.intersection(dict(file.partitions))))
             if not Parts(1, {}, known).may_match(condition)[0].as_py():
                 part = Part(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
                 return Scan(chunk, Contents(pa.schema([]), (), (part,)))
@@ -209,7 +209,7 @@ class LakeTable(LakeOptions, FileSource):
                 always_fits(plain_type(inside.field(of).type), types.field(name).type)
                 for name, of in names.items()
             ):
-                constants = _constants(file, types, needed.difference(names))
+                constants = constants_of(file, map(types.field, needed.difference(names)))
                 wanted = {name: names[name] for name in needed.intersection(names)}
                 footer = pruned_by(condition, parquet, footer, wanted, constants)
         return Scan(chunk, footer)
@@ -271,12 +271,6 @@ class LakeTable(LakeOptions, FileSource):
         files = _DataFiles("", union=True, names_in=self._names_in)
         object.__setattr__(files, "unit_bytes", self.unit_bytes)
         return files
-
-
-def _constants(file: InputFile, types: pa.Schema, names: Iterable[str]) -> pa.RecordBatch:
-    """Return a row of the columns that are not inside of a file."""
-    values = {name: partition_value(file, types.field(name)) for name in names}
-    return pa.record_batch({name: pa.repeat(value, 1) for name, value in values.items()})
 
 
 def _deleted(file: InputFile) -> Int64Array:

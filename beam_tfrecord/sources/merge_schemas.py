@@ -7,14 +7,14 @@ directories per column, values percent-encoded, and ``__HIVE_DEFAULT_PARTITION__
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from beam_tfrecord.base.text import not_found, repeated
-from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
+from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, quoted
 from beam_tfrecord.sources.base import InputFile, chosen_columns, not_in_all_files
 
 T = TypeVar("T")
@@ -148,6 +148,22 @@ def _type_of(values: Iterable[str | None]) -> pa.DataType:
 
 def _is_int64(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def text_partitions(files: Iterable[InputFile], names: Iterable[str]) -> Iterator[str]:
+    """Yield a message for each column of directories whose values are whole numbers and words."""
+    pairs = {pair for file in files for pair in file.partitions}
+    for name in names:
+        values = sorted(value for key, value in pairs if key == name and value is not None)
+        words = [value for value in values if not value.lstrip("-").isdigit()]
+        if 0 < len(words) < len(values):
+            cure = f"pass --null {quoted(words[0])} if it means missing, or --types {name}=string"
+            yield f"{name}: text because of the directory {f'{name}={words[0]}'!r}: {cure}"
+
+
+def constants_of(file: InputFile, fields: Iterable[pa.Field]) -> pa.RecordBatch:
+    """Return a row of columns that are not inside of a file."""
+    return pa.record_batch({f.name: pa.repeat(partition_value(file, f), 1) for f in fields})
 
 
 def with_partitions(data: pa.RecordBatch, file: InputFile, schema: pa.Schema) -> pa.RecordBatch:

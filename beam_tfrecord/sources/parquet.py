@@ -12,16 +12,18 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_types import is_text
 from beam_tfrecord.features.common_types import plain_field, plain_type
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, staged_schema_of
+from beam_tfrecord.format.tally import SPLIT_KEY
 from beam_tfrecord.selection.evaluate import Bounds, Parts
 from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.damaged_files import changed
 from beam_tfrecord.sources.files import as_paths, list_files
+from beam_tfrecord.sources.merge_schemas import constants_of, partition_fields
 from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
@@ -37,7 +39,6 @@ SUFFIXES = (".parquet", ".pq")
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
 # the memory, and twice the time on small row groups.
 _STREAM_BYTES = 2**18
-_NO_CONSTANTS = pa.record_batch({})
 _CHECKED_ROWS = 2**16
 
 
@@ -53,6 +54,11 @@ class Parquet(TypedFiles):
     def files(self) -> Iterator[InputFile]:
         return list_staged(as_paths(self.paths), SUFFIXES)
 
+    def default_split_column(self) -> str | None:
+        stages = (StageManifest.load(path) for path in as_paths(self.paths) if is_stage(path))
+        fields = (field for stage in stages for field in stage.schema)
+        return next((one.name for one in fields if SPLIT_KEY in (one.metadata or {})), None)
+
     def scan(self, chunk: Chunk) -> Scan:
         if stands_for_none(chunk.file):
             return Scan(chunk, footer_of_none(chunk.file, self.columns))
@@ -63,7 +69,11 @@ class Parquet(TypedFiles):
             # With settled types, a row that is not read might have to be rejected.
             if self.selection is not None and self.selection.condition and self.settled is None:
                 names = {name: name for name in self.selection.needed}
-                footer = pruned_by(self.selection.condition, parquet, footer, names)
+                fields = partition_fields([chunk.file])
+                condition, row = self.selection.condition, constants_of(chunk.file, fields)
+                # Beside other directories, a column may have another type.
+                with contextlib.suppress(UsageError):
+                    footer = pruned_by(condition, parquet, footer, names, row)
         return Scan(chunk, footer)
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
@@ -96,8 +106,8 @@ def list_staged(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[Input
         if path.endswith(tuple(suffixes)) or glob.has_magic(path) or not is_stage(path):
             named.append(path)
             continue
-        manifest, (_, files) = StageManifest.load(path), stage_files(path)
-        for file in files:
+        manifest = StageManifest.load(path)
+        for file in (files := stage_files(path, manifest)):
             if not exists(file) or is_directory(file):
                 raise DataError(f"{file!r} of its stage is missing: extract it again")
         named += files or [os.path.join(absolute_path(path), MANIFEST_NAME)]
@@ -145,7 +155,7 @@ def pruned_by(
     parquet: pq.ParquetFile,
     footer: Contents,
     names: Mapping[str, str],
-    constants: pa.RecordBatch = _NO_CONSTANTS,
+    constants: pa.RecordBatch,
 ) -> Contents:
     """Return a footer that notes which row groups a filter excludes.
 

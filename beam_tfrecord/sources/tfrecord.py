@@ -22,6 +22,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import xxh64_text
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import TRANSFORM_FN, Manifest
+from beam_tfrecord.format.tally import content_columns
 from beam_tfrecord.native import XXH64
 from beam_tfrecord.options.sources import UnionOption
 from beam_tfrecord.records.examples import (
@@ -182,9 +183,14 @@ def _unit_blocks(unit: Unit) -> Iterator[RecordBlock]:
             )
 
 
-def copying(source: Source) -> Source:
-    """Return a source that passes records on byte for byte, if it reads TFRecord files."""
-    return altered(source, copies=True) if isinstance(source, Tfrecord) else source
+def copying(source: Source, *, splits: bool = False) -> Source:
+    """Return a source that passes records on byte for byte, if it reads TFRecord files.
+
+    With `splits`, those of a dataset are decoded if columns of it decide the split.
+    """
+    known = known_of(source, source.files()) if splits else None
+    has_group = known is not None and content_columns(arrow_schema_of(known.schema))
+    return source if has_group or not isinstance(source, Tfrecord) else altered(source, copies=True)
 
 
 def keeping_splits(source: Source) -> Source:

@@ -35,7 +35,8 @@ _IN_MEMORY_BYTES = 8 * 2**20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 _ENCRYPTED = 1
-_MADE_ON_DOS = 0
+# DOS, NTFS and VFAT.
+_OF_WINDOWS = (0, 10, 14)
 # What `zipfile` raises for damage; NotImplementedError is a RuntimeError.
 _FAULTS = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -112,7 +113,7 @@ def _members(archive: zipfile.ZipFile, shown: str) -> Iterator[tuple[str, zipfil
         (name, _), *_ = Counter(name for name, _ in files).most_common(1)
         raise DataError(f"{shown!r} has two members named {name!r}: unpack it, and keep one")
     for name, info in sorted(files, key=lambda file: file[0]):
-        if not is_plain_name(name):
+        if not is_plain_name(name) or "\\" in name:
             raise DataError(
                 f"{shown!r} has a member named {name!r}, which is not a plain name of a file "
                 "inside: unpack it, and give the directory"
@@ -125,7 +126,7 @@ def _members(archive: zipfile.ZipFile, shown: str) -> Iterator[tuple[str, zipfil
 def _name_of(info: zipfile.ZipInfo) -> str:
     # Some programs of Windows separate folders so, against the standard.
     name = info.filename
-    return name.replace("\\", "/") if info.create_system == _MADE_ON_DOS else name
+    return name.replace("\\", "/") if info.create_system in _OF_WINDOWS else name
 
 
 class ZipFilesystem:

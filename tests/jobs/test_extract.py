@@ -20,7 +20,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageError
 from beam_tfrecord.exchange import output_writers
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files
+from beam_tfrecord.format.stage import StageManifest, is_stage
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.work.job import Job, Target
@@ -466,7 +466,7 @@ def test_a_manifest_that_was_changed_is_refused(stage):
     path.write_text(path.read_text().replace('"rows": 1000', '"rows": 1001'))
     assert is_stage(stage)
     with pytest.raises(DataError, match="was changed after it was written"):
-        stage_files(stage)
+        StageManifest.load(stage)
     (fault,) = bt.verify(stage).faults
     changed = "manifest.json: the file was changed after it was written"
     assert str(fault) == f"{changed}: restore it from a copy, or run extract again"

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import parse_filter, quoted_text
 from beam_tfrecord.selection.select import make_selection
@@ -284,3 +285,24 @@ def test_dates_compare_in_hive_files(tmp_path):
         pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "in" / f"day={day}" / "x.parquet")
     batches = bt.ReadFromParquet(tmp_path / "in", filter="day = 2 and x > 1").batches()
     assert [row for batch in batches for row in batch.rows()] == [{"x": 2, "day": 2}]
+
+
+@pytest.mark.parametrize("condition", ["day = '2025-01-02'", "NOT month IN (1) AND i > 0"])
+def test_directories_that_a_filter_excludes_are_not_read(tmp_path, condition):
+    for number, path in enumerate(("day=2025-01-01/month=1", "day=2025-01-02/month=12"), 1):
+        (tmp_path / "in" / path).mkdir(parents=True)
+        pq.write_table(pa.table({"i": [number] * 1000}), tmp_path / "in" / path / "a.parquet")
+    damaged = tmp_path / "in/day=2025-01-01/month=1/a.parquet"
+    data, start = damaged.read_bytes(), pq.ParquetFile(damaged).metadata.row_group(0).column(0)
+    size = start.total_compressed_size
+    damaged.write_bytes(data[:4] + b"\xff" * size + data[4 + size :])
+    with pytest.raises(DataError, match="day=2025-01-01"):
+        bt.write(tmp_path / "in", tmp_path / "out")
+    assert bt.write(tmp_path / "in", tmp_path / "out", filter=condition).examples == 1000
+
+
+def test_a_directory_whose_type_the_others_change_is_no_reason_to_stop(tmp_path):
+    for name in ("k=1", "k=x"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        pq.write_table(pa.table({"i": [1]}), tmp_path / "in" / name / "a.parquet")
+    assert bt.write(tmp_path / "in", tmp_path / "out", filter="k = '1'").examples == 1

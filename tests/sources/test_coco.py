@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import BeamTFRecordError, DataError
+from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.sources import coco_files as rows
 from beam_tfrecord.sources.coco import Coco
 from beam_tfrecord.sources.coco_files import COLUMNS
@@ -307,17 +307,11 @@ def test_annotations_of_upright_pictures_need_orient(tmp_path):
     ("text", "message"),
     [
         ("", r"i\.json is not valid JSON, or cut off \(Expecting value: line 1 column 1"),
-        (
-            b"{\xff}",
-            r"i\.json is not valid JSON, or cut off \('utf-8' codec can't decode",
-        ),
+        (b"{\xff}", r"i\.json is not valid JSON, or cut off \('utf-8' codec can't decode"),
         ('{"images": [], "images": []}', r"cut off \(key 'images' twice in an object\)"),
         ('{"images": [{"id": 1}, 5]}', r"has no id, a number or text, in images\[1\]"),
         ('{"annotations": [{"id": 1}]}', r"has no image_id, a number or text, in annotations\[0\]"),
-        (
-            '{"images": [{"id": 1}, {"id" 2}]}' + " " * 50,
-            r"Expecting ':' delim.*\(char 29\)",
-        ),
+        ('{"images": [{"id": 1}, {"id" 2}]}' + " " * 50, r"Expecting ':' delim.*\(char 29\)"),
         ('{"images": [{"id": 1}], "annotations": [{"id": ', r"cut off \(.*\(char \d+\)"),
         ('{"images": [{"id": 1}], "categories": []} x', r"cut off \(Extra data: .*\(char 42\)"),
         ('{"images": [' + "[" * 100_000, r"cut off \(maximum recursion"),
@@ -352,21 +346,21 @@ def test_what_is_not_read_is_said(tmp_path, recwarn):
     write_coco(tmp_path / "i.json", [image_of(1)], annotations)
     manifest = bt.write(tmp_path / "i.json", tmp_path / "out", from_="coco")
     assert manifest.splits["data"].examples == 1
-    assert (
-        "3 annotations in i.json left out: images that are not in the file, such as 0"
-        in "".join(map(str, recwarn))
-    )
-    assert "annotations in i.json have keys that are not read: keypoints" in "".join(
-        map(str, recwarn)
-    )
+    told = "".join(map(str, recwarn))
+    assert "3 annotations in i.json left out: images that are not in the file, such as 0" in told
+    assert "annotations in i.json have keys that are not read: keypoints" in told
 
 
-def test_texts_may_be_ids_and_annotations_lacking(tmp_path):
+@pytest.mark.parametrize(("key", "reference"), [("é", "é"), (7, "7"), ("7", 7)])
+def test_texts_may_be_ids_and_annotations_lacking(tmp_path, key, reference):
     write_tree(tmp_path, **{"1": jpeg(1)})
-    images = [{**image_of(1), "id": "é"}]
-    path = write_coco(tmp_path / "i.json", images, [object_of(3, "é")])
+    images = [{**image_of(1), "id": key}]
+    path = write_coco(tmp_path / "i.json", images, [object_of(3, reference)])
+    with pytest.raises(UsageError, match=r"i\.json has the keys of COCO .* --from coco and --base"):
+        bt.write(path, tmp_path / "out")
+    assert bt.write(path, tmp_path / "out", columns=["images"]).examples == 1
     (row,) = good_rows(Coco(path))
-    assert (row["image/source_id"], row["image/object/class/label"]) == ("é", [90])
+    assert (row["image/source_id"], row["image/object/class/label"]) == (str(key), [90])
     content = json.loads(path.read_text())
     del content["annotations"]
     path.write_text(json.dumps(content))

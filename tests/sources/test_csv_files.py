@@ -79,6 +79,26 @@ def test_a_conflict_names_the_value_and_its_cure(write, tmp_path, cells, told):
         )
 
 
+@pytest.mark.parametrize(
+    ("values", "null", "expected", "told"),
+    [
+        (["2002", "no"], [], ["2002", "no"], ["no"]),
+        (["", "2002"], [], ["", "2002"], [""]),
+        (["2002", "no"], ["no"], [2002, None], []),
+        (["01", "10"], [], ["01", "10"], []),
+        (["no", "yes"], [], ["no", "yes"], []),
+    ],
+)
+def test_words_in_directories_are_told_or_null(write, tmp_path, values, null, expected, told):
+    for value in values:
+        (tmp_path / f"k={value}").mkdir()
+        write("a\n1\n", f"k={value}/a.csv")
+    source = Csv(tmp_path, null_words=null)
+    assert sorted(rows_and_rejects(source)[0]["k"].to_pylist(), key=str) == expected
+    lines = [line.partition(": pass --null")[0] for line in source.inferred()[1]]
+    assert lines == [f"k: text because of the directory 'k={word}'" for word in told]
+
+
 def test_text_of_another_encoding_names_the_option(write):
     _, (reject,) = rows_and_rejects(Csv(write(b"a,b\n1,Z\xfcrich\n2,Bern\n")))
     assert reject.message.endswith(

@@ -13,15 +13,7 @@ from beam_tfrecord.sources.images import folders as images_pack
 from beam_tfrecord.sources.images import read as images_read
 from beam_tfrecord.sources.images.source import Images
 from tests.helpers.reading import batches_of, good_rows, rejects_of
-from tests.sources.made_images import (
-    HEIGHT,
-    WIDTH,
-    encoded,
-    exif,
-    jpeg,
-    picture,
-    write_tree,
-)
+from tests.sources.made_images import HEIGHT, WIDTH, encoded, exif, jpeg, picture, write_tree
 
 
 def by_origin(batches):
@@ -36,18 +28,9 @@ def test_a_row_has_the_untouched_bytes_and_what_they_are(tmp_path):
     data = encoded(picture("L"), "JPEG", exif=exif(6))
     write_tree(tmp_path, cat__a=data, dog__b=jpeg())
     first, second = good_rows(Images(tmp_path))
-    assert first == {
-        "image": data,
-        "label": 0,
-        "label_name": "cat",
-        "width": WIDTH,
-        "height": HEIGHT,
-        "channels": 1,
-        "format": "jpeg",
-        "orientation": 6,
-        "path": "cat/a.jpg",
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
+    header = {"width": WIDTH, "height": HEIGHT, "channels": 1, "format": "jpeg", "orientation": 6}
+    file = {"path": "cat/a.jpg", "sha256": hashlib.sha256(data).hexdigest(), "image": data}
+    assert first == {**header, **file, "label": 0, "label_name": "cat"}
     assert (second["label"], second["label_name"]) == (1, "dog")
 
 
@@ -58,10 +41,8 @@ def test_labels_pin_the_numbers(tmp_path, given):
         given = tmp_path / "classes.txt"
         given.write_text("dog\r\ncat\n\n", encoding="utf-8-sig")
     source = Images(tmp_path / "t", labels=given)
-    assert [(row["label_name"], row["label"]) for row in good_rows(source)] == [
-        ("cat", 1),
-        ("dog", 0),
-    ]
+    rows = good_rows(source)
+    assert [(row["label_name"], row["label"]) for row in rows] == [("cat", 1), ("dog", 0)]
     assert labels_of(source.schema().field("label")) == ("dog", "cat")
 
 
@@ -83,8 +64,6 @@ def test_splits_and_classes(tmp_path):
     assert rows == [("test", "dog"), ("train", "cat")]
     (reject,) = rejects_of(source)
     assert reject.message == ("Test/c.jpg lies in no class folder: move it, or pass --layout flat")
-    with pytest.raises(UsageError, match="the folders name splits: add split to --columns"):
-        Images(tmp_path, columns=["image"]).default_split_column()
 
 
 @pytest.mark.parametrize(
@@ -99,30 +78,21 @@ def test_layout_is_as_told(tmp_path, layout, columns):
 
 def test_faults_are_rejects_with_path_and_reason(tmp_path):
     good = jpeg()
-    write_tree(
-        tmp_path, a=good, b=b"", c=good[:-2], d=b"<html>not here</html>", f=jpeg(1), g=good * 3
-    )
+    write_tree(tmp_path, a=good, b=b"", c=good[:-2], d=b"<html>not here", f=jpeg(1), g=good * 3)
     os.symlink(tmp_path / "nowhere.jpg", tmp_path / "e.jpg")
     os.symlink(tmp_path / "h.jpg", tmp_path / "h.jpg")
     source = Images(tmp_path, max_bytes=2 * len(good))
     assert [row["path"] for row in good_rows(source)] == ["a.jpg", "f.jpg"]
     rejects = rejects_of(source)
+    cut = "cut off in its header: it begins with b'<html>no'"
+    large = f"{3 * len(good):,} bytes, more than {2 * len(good):,}"
     assert [reject.row for reject in rejects] == [0] * 6
     assert [(reject.unit, reject.code, reject.message) for reject in rejects] == [
         ("b.jpg", "empty", "b.jpg is empty"),
         ("c.jpg", "truncated", "c.jpg is cut off before its end"),
-        (
-            "d.jpg",
-            "not-an-image",
-            "d.jpg is not an image, or cut off in its header: it begins with b'<html>no'",
-        ),
+        ("d.jpg", "not-an-image", f"d.jpg is not an image, or {cut}"),
         ("e.jpg", "missing", "e.jpg is missing"),
-        (
-            "g.jpg",
-            "too-large",
-            f"g.jpg has {3 * len(good):,} bytes, more than {2 * len(good):,}: "
-            "pass --max-bytes to allow it",
-        ),
+        ("g.jpg", "too-large", f"g.jpg has {large}: pass --max-bytes to allow it"),
         ("h.jpg", "unreadable", "h.jpg cannot be read (Too many levels of symbolic links)"),
     ]
     assert [number for _, number, _ in by_origin(batches_of(source))] == [0, 5]
@@ -150,10 +120,8 @@ def test_what_is_to_be_resized_must_be_a_picture(tmp_path):
         source = Images(tmp_path, check=check, resize=4)
         assert [row["height"] for row in good_rows(source)] == [4]
         found = [(reject.value, reject.code) for reject in rejects_of(source)]
-        assert found == [
-            ("b.jpg", "not-an-image"),
-            ("c.jpg", "damaged" if check == "none" else "truncated"),
-        ]
+        code = "damaged" if check == "none" else "truncated"
+        assert found == [("b.jpg", "not-an-image"), ("c.jpg", code)]
 
 
 def test_a_file_that_grew_or_shrank_since_it_was_listed(tmp_path):
@@ -237,3 +205,8 @@ def test_notes_count_what_was_skipped(tmp_path):
         f"regular file, 1 without a suffix: to read other images, convert them to one of {known}"
     ]
     assert source.notes([]) == []
+    for path in (*tmp_path.glob("a/[!.Tx]*"), *tmp_path.glob("z*")):
+        path.unlink()
+    assert source.notes(source.files()) == [
+        "skipped 3 files: 2 hidden or of the operating system, 1 not a regular file"
+    ]

@@ -70,12 +70,6 @@ def test_a_store_that_lists_in_any_order(bucket):
     assert good_rows(Images("hdfs://x/photos")) == expected
 
 
-def test_a_table_of_remote_pictures(bucket, tmp_path):
-    (tmp_path / "t.csv").write_text("path\na/2.jpg\nb/1.jpg\n")
-    source = Images(tmp_path / "t.csv", base="gs://x/photos")
-    assert [row["image"] for row in good_rows(source)] == [jpeg(1), jpeg(0)]
-
-
 @pytest.mark.parametrize("paths", [["gs://x/photos/*.jpg"], ["gs://x/a", "gs://x/b"]])
 def test_one_directory_at_a_time(bucket, paths):
     with pytest.raises(UsageError, match="give one directory of images, without a pattern"):

@@ -98,7 +98,6 @@ def test_odd_names_are_just_names(tmp_path):
         (["x/deep/a.jpg", "empty/"], False, True, ("empty", "x")),
         (["train/x/a.jpg", "val/y/b.jpg"], True, True, ("x", "y")),
         (["train/a.jpg", "TEST/b.jpg"], True, False, ()),
-        (["train/x/a.jpg", "other/y/b.jpg"], False, True, ("other", "train")),
         (["train/x/a.jpg", "readme.txt", ".git/y.jpg"], True, True, ("x",)),
     ],
 )
@@ -123,3 +122,19 @@ def test_a_folder_around_all_classes_is_warned_of(tmp_path, files, options, warn
     make(tmp_path, *files)
     _, remarks = Images(tmp_path, **options).inferred()
     assert [re.findall("'[^']*'", line) for line in remarks] == [[name] for name in warned]
+
+
+@pytest.mark.parametrize(
+    ("paths", "classes"),
+    [
+        (["one"], ("extra", "train")),
+        (["two", "three"], ("three", "two")),
+        (["t*/*"], ("three", "two")),
+    ],
+)
+def test_folders_of_unsure_meaning_need_a_layout(tmp_path, paths, classes):
+    make(tmp_path, "one/train/x/1.jpg", "one/extra/x/2.jpg", "two/x/1.jpg", "three/x/1.jpg")
+    named = [str(tmp_path / path) for path in paths]
+    with pytest.raises(UsageError, match=f"folders {', '.join(classes)} are .* --layout"):
+        find_tree(named)
+    assert find_tree(named, "class").classes == classes

@@ -245,15 +245,6 @@ def test_a_bad_picture_is_a_reject(tmp_path):
     assert "cat/1.jpg cannot be read (Bad CRC-32 for file 'cat/1.jpg')" in text
 
 
-def test_pictures_of_a_table_in_a_zip_file_lie_beside_it(tmp_path, pictures):
-    (pictures / "labels.csv").write_text("path,label\ntrain/cat/1.jpg,x\ntest/dog/2.jpg,y\n")
-    path = zip_of(pictures, tmp_path / "a.zip")
-    found = rows_of(Images(f"{path}/labels.csv", path_column="path"))
-    assert [row["image"] for row in found] == [
-        (pictures / name).read_bytes() for name in ("train/cat/1.jpg", "test/dog/2.jpg")
-    ]
-
-
 def test_a_dataset_in_a_zip_file_keeps_its_splits(tmp_path):
     (tmp_path / "a.csv").write_text("id\n" + "".join(f"{row}\n" for row in range(100)))
     bt.write(tmp_path / "a.csv", tmp_path / "ds", splits={"a": 0.5, "b": 0.5})

@@ -168,7 +168,7 @@ def test_a_zip_file_that_lacks_bytes_is_damaged(tmp_path):
         assert raised.value.errno is None
 
 
-@pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a//b", "a\nb", "./a"])
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a//b", "a\nb", "./a", "a\\b"])
 def test_names_that_are_not_plain_are_refused(tmp_path, name):
     path = make_zip(tmp_path / "a.zip", {name: b"1"})
     with pytest.raises(DataError, match="which is not a plain name") as raised:
@@ -201,13 +201,14 @@ def test_names_of_other_programs(tmp_path):
         (entry,) = storage.list_files(storage.zip_url(str(path)))
         assert storage.shown_path(entry.path) == f"{path}/{name}"
         assert storage.read_bytes(entry.path) == b"1"
-    dos = zipfile.ZipInfo("@")
-    dos.filename, dos.create_system = "cat\\1.jpg", 0
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(dos, b"1")
-    (entry,) = storage.list_files(storage.zip_url(str(path)))
-    assert storage.shown_path(entry.path) == f"{path}/cat/1.jpg"
-    assert storage.read_bytes(entry.path) == b"1"
+    for system in (0, 10, 14):  # DOS, NTFS, VFAT
+        member = zipfile.ZipInfo("@")
+        member.filename, member.create_system = "cat\\1.jpg", system
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(member, b"1")
+        (entry,) = storage.list_files(storage.zip_url(str(path)))
+        assert storage.shown_path(entry.path) == f"{path}/cat/1.jpg"
+        assert storage.read_bytes(entry.path) == b"1"
 
 
 def test_a_changed_zip_file_is_read_anew_but_not_under_an_old_version(tmp_path):

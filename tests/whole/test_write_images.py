@@ -11,7 +11,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.check.verify import verify
-from beam_tfrecord.errors import RejectedRows, TargetExists
+from beam_tfrecord.errors import RejectedRows, TargetExists, UsageError
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.sources.images import folders as images_pack
@@ -85,11 +85,8 @@ def test_copies_share_a_split_and_are_told(written):
     assert len(split_of) == 35
     assert all(len(splits) == 1 for splits in split_of.values())
     assert set().union(*split_of.values()) == set(SPLITS)
-    assert json.loads((output / "job.json").read_text())["copies"] == {
-        "rows": 5,
-        "exact": True,
-        "contents_of_several_labels": 3,
-    }
+    copies = json.loads((output / "job.json").read_text())["copies"]
+    assert copies == {"rows": 5, "exact": True, "contents_of_several_labels": 3}
 
 
 def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path):
@@ -105,23 +102,48 @@ def test_nothing_is_done_twice_but_a_new_picture_is_seen(tmp_path):
     assert second.examples == 3
 
 
-def test_copies_share_a_split_without_the_hash(photos, tmp_path):
-    columns = ["image", "path"]
-    manifest = bt.write(photos, tmp_path / "out", splits="a=0.5,b=0.5", columns=columns)
-    assert manifest.group == ("image",)
-    images = [{r["image"] for r in bt.load(tmp_path / "out", split=s).rows()} for s in "ab"]
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+@pytest.mark.parametrize("way", ["columns", "map", "stage", "dataset", "batches", "rows"])
+def test_copies_share_a_split_in_every_way(photos, written, tmp_path, way):
+    output, stage, halves = tmp_path / "out", tmp_path / "stage", "a=0.5,b=0.5"
+    if way == "columns":
+        bt.write(photos, output, splits=halves, columns=["image", "path"])
+    elif way == "map":
+        bt.write(photos, output, splits=halves, map=same)
+    elif way == "stage":
+        bt.extract(photos, stage)
+        bt.write(stage, output, splits=halves)
+    elif way == "dataset":
+        bt.write(written[0], output, splits=halves)
+    else:
+        with bt.pipeline() as p:
+            rows = p | bt.ReadFromImages(photos)
+            rows = rows | bt.ToRows() if way == "rows" else rows
+            rows | bt.WriteToTFRecord(f"{output}/", splits=halves)
+    images = [{r["image"] for r in bt.load(output, split=s).rows()} for s in "ab"]
+    assert len(images[0]) + len(images[1]) == 35
     assert not images[0] & images[1]
+    assert not verify(output).faults
 
 
-def test_folders_of_splits_are_splits(tmp_path):
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_folders_of_splits_are_splits(tmp_path, is_staged):
     pictures = {f"{name}__{i}": jpeg(i) for i, name in enumerate(("train__x", "val__x", "test__y"))}
     write_tree(tmp_path / "in", **pictures, train__y__4=jpeg(4))
-    manifest = bt.write(tmp_path / "in", tmp_path / "out")
+    if is_staged:
+        bt.extract(tmp_path / "in", tmp_path / "stage")
+    manifest = bt.write(tmp_path / ("stage" if is_staged else "in"), tmp_path / "out")
     counts = {name: split.examples for name, split in manifest.splits.items()}
     assert counts == {"test": 1, "train": 2, "val": 1}
     (row,) = bt.load(tmp_path / "out", split="val").rows()
     assert (row["path"], row["label"], row["split"]) == ("val/x/1.jpg", 0, "val")
-    told = make_settings(WriteOptions(str(tmp_path / "in"), tmp_path / "own", splits="a=0.5,b=0.5"))
+    named = str(tmp_path / ("stage" if is_staged else "in"))
+    with pytest.raises(UsageError, match="names the splits of the input: add it to --columns"):
+        make_settings(WriteOptions(named, tmp_path / "own", columns=["image"]))
+    told = make_settings(WriteOptions(named, tmp_path / "own", splits="a=0.5,b=0.5"))
     assert told.layout.splits.names == ("a", "b")
 
 
@@ -133,10 +155,8 @@ def test_damaged_pictures_end_the_job_unless_they_may_be_rejected(tmp_path):
     manifest = bt.write(tmp_path / "in", tmp_path / "out", max_rejects="any")
     assert manifest.examples == 2
     rejects = pq.read_table(tmp_path / "out" / "rejects").to_pylist()
-    assert [(row["code"], row["value"]) for row in rejects] == [
-        ("truncated", "cat/bad.jpg"),
-        ("empty", "dog/z.jpg"),
-    ]
+    codes = {row["value"]: row["code"] for row in rejects}
+    assert codes == {"cat/bad.jpg": "truncated", "dog/z.jpg": "empty"}
 
 
 def test_the_command_line_takes_it_all(photos, tmp_path):
@@ -168,15 +188,6 @@ def test_a_table_of_paths(photos, written, tmp_path):
     assert bt.load(tmp_path / "out").manifest.fingerprint == ""
 
 
-def test_a_map_need_not_keep_what_the_split_would_use(photos, tmp_path):
-    bt.write(photos, tmp_path / "out", map=only_size, splits="a=0.5,b=0.5")
-    assert set(bt.load(tmp_path / "out").schema.names) == {"size", "label"}
-
-
-def only_size(row: dict[str, Any]) -> dict[str, Any]:
-    return {"size": len(row["image"]), "label": row["label"]}
-
-
 def odd_pictures(root):
     """Write pictures in two classes, three of which TensorFlow refuses."""
     odd = zoo()
@@ -202,16 +213,12 @@ def test_pictures_that_tensorflow_refuses_are_counted(tmp_path, way, recwarn, mo
         options = {"from_": "images", "source_options": {"base": str(tmp_path / "in")}}
     bt.write(source, tmp_path / "out", **options)
     told = json.loads((tmp_path / "out" / "job.json").read_text())["refused_pictures"]
-    assert told == {
-        "rows": 3,
-        "path": "cat/sample-tiff.tiff",
-        "reason": "is a TIFF",
-        "cure": "--format png or --format jpeg",
-    }
+    cure = "--format png or --format jpeg"
+    path = "cat/sample-tiff.tiff"
+    assert told == {"rows": 3, "path": path, "reason": "is a TIFF", "cure": cure}
     assert [str(one.message) for one in recwarn if "TensorFlow" in str(one.message)] == [
         "TensorFlow, and so .tf(), fails on 3 stored images or decodes them wrongly: "
-        "the first, cat/sample-tiff.tiff, is a TIFF: to convert them, pass --format png "
-        "or --format jpeg"
+        f"the first, {path}, is a TIFF: to convert them, pass {cure}"
     ]
 
 
@@ -224,10 +231,6 @@ def test_nothing_is_counted_of_pictures_that_are_not_stored(tmp_path):
 @pytest.mark.slow
 def test_what_is_counted_travels_to_the_sink_through_every_step(tmp_path):
     odd_pictures(tmp_path / "in")
-
-    def same(row: dict[str, Any]) -> dict[str, Any]:
-        return row
-
     with bt.pipeline() as root:
         rows = root | bt.ReadFromImages(tmp_path / "in") | bt.MapRows(same)
         split = rows | bt.AssignSplits("a=0.5,b=0.5")
@@ -248,13 +251,9 @@ def test_the_size_before_resizing_is_stored(tmp_path, orient, check):
     write_tree(tmp_path / "in", a__turned=turned, b__turned=by_xmp)
     options = {"resize": 8, "orient": orient, "check": check}
     bt.write(tmp_path / "in", tmp_path / "out", source_options=options)
-    sizes = {
-        row["path"]: (
-            *(row["width"], row["height"]),
-            *(row["original_width"], row["original_height"]),
-        )
-        for row in bt.load(tmp_path / "out").rows()
-    }
+    sides = ("width", "height", "original_width", "original_height")
+    rows = rows_by_path(tmp_path / "out")
+    sizes = {path: tuple(row[side] for side in sides) for path, row in rows.items()}
     # A box scales by the width over the original width, in the picture as it is stored.
     assert sizes == {
         "a/large.jpg": (16, 8, 60, 30),
@@ -262,9 +261,3 @@ def test_the_size_before_resizing_is_stored(tmp_path, orient, check):
         "a/turned.jpg": (8, 16, 20, 40) if orient else (16, 8, 40, 20),
         "b/turned.jpg": (8, 16, 20, 40) if orient else (16, 8, 40, 20),
     }
-
-
-def test_without_resizing_there_is_no_other_size(tmp_path):
-    write_tree(tmp_path / "in", a__x=jpeg())
-    bt.write(tmp_path / "in", tmp_path / "out", source_options={"format": "png"})
-    assert not [name for name in bt.load(tmp_path / "out").schema.names if "original" in name]

@@ -51,7 +51,7 @@ from beam_tfrecord.sources.csv.types import (
     keeps_text,
     remarks_of,
 )
-from beam_tfrecord.sources.merge_schemas import join_by_name
+from beam_tfrecord.sources.merge_schemas import join_by_name, text_partitions
 from beam_tfrecord.sources.text_files import (
     TextFiles,
     codec_name,
@@ -102,6 +102,12 @@ class Csv(CsvOptions, TextFiles):
         delimiters = {delimiter_of(self, file.path) for file in files}
         delimiter = delimiters.pop() if len(delimiters) == 1 else None
         return super().options_for(files) | {"delimiter": delimiter}
+
+    def files(self) -> Iterator[InputFile]:
+        null = self.null_words
+        for file in super().files():
+            pairs = tuple((key, None if one in null else one) for key, one in file.partitions)
+            yield dataclasses.replace(file, partitions=pairs)
 
     def scan(self, chunk: Chunk) -> Scan:
         """Find the ends of rows in a chunk, and in the first chunk the names of the columns."""
@@ -160,8 +166,9 @@ class Csv(CsvOptions, TextFiles):
         return pa.schema(noted, metadata=found.metadata)
 
     def remarks(self, inferences: Sequence[CsvInference], schema: pa.Schema) -> list[str]:
-        inferred = [field for field in schema if field.name not in self.typed]
-        return remarks_of(inferences, pa.schema(inferred))
+        inferred = pa.schema(field for field in schema if field.name not in self.typed)
+        in_paths = text_partitions((one.file for one in inferences), inferred.names)
+        return [*remarks_of(inferences, inferred), *in_paths]
 
     def _check_delimiter(self, names: Sequence[str]) -> None:
         """Refuse a header of one column whose name looks like several, unless the user chose so."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
-from beam_tfrecord.format.tally import mark_content
+from beam_tfrecord.format.tally import GROUP_KEY, SPLIT_KEY, mark_content
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
@@ -129,11 +129,6 @@ class ImageSource(PictureOptions, FileSource):
         if not 1 <= self.max_bytes <= MAX_BYTES:
             raise UsageError(f"max_bytes {self.max_bytes} is not from 1 to {MAX_BYTES}")
         Transform(self.resize, self.format, self.quality, self.orient)
-
-    @property
-    def default_group(self) -> tuple[str, ...]:
-        columns = ("sha256",) if self.columns is None else self.columns
-        return next(((name,) for name in ("sha256", "image") if name in columns), ())
 
     def reading(self, *, is_remote: bool) -> ReadSettings:
         """Return the settings of reading images from local or remote filesystems."""
@@ -272,11 +267,12 @@ class ImageSource(PictureOptions, FileSource):
         further: Sequence[pa.Field] = (),
     ) -> pa.Schema:
         """Return the columns of images and of their rows."""
+        split = pa.field("split", pa.string(), metadata={SPLIT_KEY: b""})
         fields = {
-            "image": pa.field("image", pa.binary()),
+            "image": pa.field("image", pa.binary(), metadata={GROUP_KEY: b""}),
             **({"label": label} if label else {}),
             **({"label_name": pa.field("label_name", pa.string())} if has_names else {}),
-            **({"split": pa.field("split", pa.string())} if self.has_splits else {}),
+            **({"split": split} if self.has_splits else {}),
             **{
                 name: pa.field(name, kind)
                 for name, kind in image_fields(resizes=self.resize is not None).items()

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord import storage
-from beam_tfrecord.base.text import counted
+from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import DataError, InputChanged, UsageError
 from beam_tfrecord.features.feature import LABELS_FILE
 from beam_tfrecord.images.headers import SUFFIXES
@@ -193,8 +193,15 @@ def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     outer, inner, metadata = _top_folders(tree)
     tree = dataclasses.replace(tree, metadata=tuple(sorted(metadata)))
     if layout == "auto":
-        are_splits = bool(outer) and all(name.lower() in SPLIT_NAMES for name in outer)
-        layout = "split" if are_splits else "class" if outer else "flat"
+        are = [name.lower() in SPLIT_NAMES for name in outer]
+        # Several inputs may each hold the folders of classes.
+        is_apart = bool(inner) and tree.starts != ("",) and not metadata
+        if not all(are) and (any(are) or is_apart):
+            raise UsageError(
+                f"cannot tell whether the folders {listed(sorted(outer))} are splits, classes or "
+                "neither: pass --layout class or split, leave some out, or name one directory"
+            )
+        layout = "class" if not all(are) else "split" if are else "flat"
     if layout == "flat":
         return tree
     has_splits = layout == "split"
@@ -414,12 +421,10 @@ class Folders(Source):
 
     def notes(self, files: Iterable[InputFile]) -> list[str]:
         counts = skipped_by_suffix(files)
-        if not counts:
-            return []
-        return [
-            f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}: to read "
-            f"other images, convert them to one of {', '.join(SUFFIXES)}"
-        ]
+        skipped = f"skipped {counted(sum(counts.values()), 'file')}: {counts_text(counts)}"
+        cure = f": to read other images, convert them to one of {', '.join(SUFFIXES)}"
+        is_seen = bool(counts.keys() - {_HIDDEN, _NOT_REGULAR})
+        return [skipped + cure * is_seen] if counts else []
 
     def read(
         self, unit: Unit, schema: pa.Schema, *, batch_rows: int = DEFAULT_BATCH_ROWS

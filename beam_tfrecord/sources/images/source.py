@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import glob
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -46,7 +45,6 @@ from beam_tfrecord.sources.images.folders import (
 from beam_tfrecord.sources.images.labels import classes_of_option
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.storage import is_remote
 
 # A small size, a few thousand paths, because little text names many bytes of images.
 TABLE_CHUNK_BYTES = 2**17
@@ -94,8 +92,7 @@ class Images(ImageOptions, ImageSource):
     @functools.cached_property
     def beside(self) -> Tree | None:
         """The directories of images, if they have tables of metadata that decide; else None."""
-        are_folders = not self._are_tables and all(map(_is_directory, as_paths(self.paths)))
-        if self.layout is not None or not are_folders:
+        if self.layout is not None or self._are_tables:
             return None
         return self._tree if self._tree.metadata else None
 
@@ -153,28 +150,21 @@ class Images(ImageOptions, ImageSource):
         elif not self._are_tables:
             paths = [file.name for file in list_files(paths, _SUFFIXES)]
         kinds = {_kind_of_table(path): path for path in paths}
-        if None in kinds:
+        kind, *others = kinds
+        if kind is None or others:
+            named = ", ".join(map(repr, sorted(kinds.values())))
             raise UsageError(
-                f"cannot tell what {kinds[None]!r} holds from its name: name it .csv or .parquet"
+                f"cannot read {named} as tables: name or convert them to one kind, "
+                f"{', '.join(one.kind for one in _KINDS)}"
             )
-        if len(kinds) > 1:
-            held = " and ".join(sorted(kind.kind for kind in kinds if kind))
-            named = " ".join(map(repr, as_paths(self.paths)))
-            raise UsageError(f"{named} holds {held}: name the tables of one kind")
-        return next(kind for kind in kinds if kind)
+        return kind
 
     @property
     def is_stable(self) -> bool:
         return not self.is_table
 
     def default_split_column(self) -> str | None:
-        if not self.has_splits:
-            return None
-        if self.columns is not None and "split" not in self.columns:
-            raise UsageError(
-                "the folders name splits: add split to --columns, or pass --layout flat"
-            )
-        return "split"
+        return "split" if self.has_splits else None
 
     def files(self) -> Iterator[InputFile]:
         if self.types and not self.is_table:
@@ -191,12 +181,6 @@ class Images(ImageOptions, ImageSource):
             f"all images have the class {name!r}, the name of the only folder: if the folders in "
             "it are the classes, name that folder as the input"
         ]
-
-
-def _is_directory(path: str) -> bool:
-    if is_remote(path):
-        return not glob.has_magic(path)
-    return os.path.isdir(path.removeprefix("file://"))
 
 
 def _kind_of_table(path: str) -> _TableKind | None:
