@@ -17,6 +17,30 @@ OWN = ("--schema", "s.json")
 CASES = {
     "an empty directory": ({"empty/.x": ""}, ["empty", "--from", "csv"], 2, ["empty", "no "]),
     "a row too long": ({"a.csv": "a,b\n1,2\n3,4,5\n"}, ["a.csv"], 1, ["a.csv:3", "--max-rejects"]),
+    "rows that end with a delimiter": (
+        {"a.csv": "a,b\n1,2,\n3,4,\n"},
+        ["a.csv"],
+        1,
+        ["--skip-lines 1 --no-header --names a,b,end --columns a,b"],
+    ),
+    "a UTF-16 file without a mark": (
+        {"a.csv": "a\0,\0b\0\n\0"},
+        ["a.csv", "--encoding", "utf-16"],
+        1,
+        ["pass --encoding utf-16-le or utf-16-be"],
+    ),
+    "a condition of databases": (
+        {"a.csv": "a\n1\n"},
+        ["a.csv", "--where", "a>1"],
+        2,
+        ["--filter?"],
+    ),
+    "MySQL without Java": (
+        {},
+        ["mysql://host/db", "--table", "t"],
+        2,
+        ["pass jdbc:mariadb://host"],
+    ),
     "types that differ": (
         {"1.csv": "fare\n1.5\n", "2.csv": "fare\n2.5\ncheap\n"},
         ["*.csv"],

@@ -20,7 +20,10 @@ from tests.helpers.reading import rows_and_rejects
         ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names with a name for"),
         (',"b,c"\n1,2\n', "in the header of a.csv: pass --names with a name for each column"),
         (b"a\0,b\n1,2\n", "NUL bytes"),
-        (b"\xff\xfea\0", "looks like UTF-16: pass --encoding utf-16"),
+        ("\ufeffa,b\n".encode("utf-16-be"), "looks like UTF-16: pass --encoding utf-16"),
+        ("\ufeffa,b\n".encode("utf-32-le"), "looks like UTF-32: pass --encoding utf-32"),
+        ("\ufffea,b\n", "looks like UTF-16: pass --encoding utf-16"),
+        ("ï»¿a,b\n", "looks like UTF-8: pass --encoding utf-8"),
         (b"\xe9,b\n1,2\n", "the header of a.csv is not utf-8: pass --encoding"),
         ('"a,b\n1,2\n', r"a\.csv:1 has a quote that never closes"),
         ('"a"x,b\n1,2\n', r"a\.csv:1 has text behind a closing quote: .* pass --quote none"),
@@ -82,7 +85,7 @@ def test_a_conflict_names_the_value_and_its_cure(write, tmp_path, cells, told):
 def test_text_of_another_encoding_names_the_option(write):
     _, (reject,) = rows_and_rejects(Csv(write(b"a,b\n1,Z\xfcrich\n2,Bern\n")))
     assert reject.message.endswith(
-        "in a.csv:2, which is not text in utf-8: correct it, or pass --encoding"
+        "in a.csv:2, which is not text without NUL in the encoding of the file: correct it, or pass --encoding"
     )
 
 
