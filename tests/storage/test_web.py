@@ -208,9 +208,6 @@ def test_a_server_that_is_not_there_is_given_up_before_one_that_is_busy(server, 
     with pytest.raises(StorageError, match=r"Connection refused\): try again later"):
         storage.status("http://127.0.0.1:1/a.csv")
     assert storage.status(f"{server.url}/a.csv").bytes == len(CSV)
-    monkeypatch.setattr(objects, "FIRST_DELAY_SECONDS", 1)
-    calls = iter([True, False])
-    assert objects.retried(lambda: 1 // (not next(calls)), lambda error: True) == 1
 
 
 def test_redirects_are_followed(server):
