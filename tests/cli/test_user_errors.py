@@ -17,17 +17,12 @@ OWN = ("--schema", "s.json")
 CASES = {
     "an empty directory": ({"empty/.x": ""}, ["empty", "--from", "csv"], 2, ["empty", "no "]),
     "a row too long": ({"a.csv": "a,b\n1,2\n3,4,5\n"}, ["a.csv"], 1, ["a.csv:3", "--max-rejects"]),
-    "rows that end with a delimiter": (
-        {"a.csv": "a,b\n1,2,\n3,4,\n"},
-        ["a.csv"],
-        1,
-        ["--skip-lines 1 --no-header --names a,b,end --columns a,b"],
-    ),
-    "a UTF-16 file without a mark": (
-        {"a.csv": "a\0,\0b\0\n\0"},
+    "rows that end in commas": ({"a.csv": "a\n1,\n2,\n"}, ["a.csv"], 1, ["--names a,b,end --col"]),
+    "no byte order mark": (
+        {"a.csv": "a\0"},
         ["a.csv", "--encoding", "utf-16"],
         1,
-        ["pass --encoding utf-16-le or utf-16-be"],
+        ["utf-16-le or"],
     ),
     "a condition of databases": (
         {"a.csv": "a\n1\n"},
