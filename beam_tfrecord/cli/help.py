@@ -26,6 +26,7 @@ SYNONYMS = {
     "replace": "overwrite",
     "na": "null",
     "na-values": "null",
+    "stratify": "split-column",
 }
 _SHOW_ALL = "beam_tfrecord.help_all"
 

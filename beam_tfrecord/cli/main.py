@@ -78,6 +78,8 @@ class Commands(click.Group):
             others = (
                 "" if "Did you mean" in text else f" The commands are {', '.join(self.commands)}."
             )
+            if args[0] == "append":
+                others = " Give 'write' the dataset, the new input and another output."
             raise click.UsageError(text + others, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

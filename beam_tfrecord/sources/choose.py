@@ -209,7 +209,8 @@ def make_source(
     known = _option_names(readable.source).difference(readable.options)
     for keyword in keywords:
         if keyword not in known:
-            near = difflib.get_close_matches(keyword, known, n=1)
+            alike = difflib.get_close_matches(keyword, known, n=1)
+            near = ["filter"] if keyword == "where" else alike
             hint = f"did you mean {flag_of(near[0])}?" if near else "leave it out, or check --from"
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
     made = readable.source_of(**keywords)

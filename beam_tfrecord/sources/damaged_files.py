@@ -24,7 +24,7 @@ _FORMATS = {
     b"ORC": "an ORC file",
     b"ARROW1": "an Arrow file",
     b"FEA1": "a Feather V1 file, which Feather V2 has replaced",
-    b"PK\x03\x04": "a zip archive, an Excel workbook or NumPy arrays",
+    b"PK\x03\x04": "a zip archive, an Excel workbook (.xlsx) or NumPy arrays",
     b"\xd0\xcf\x11\xe0": "an Excel workbook that is old or has a password",
     b"\x1f\x8b\x08": "a gzip file",
     b"\x28\xb5\x2f\xfd": "a zstd file",

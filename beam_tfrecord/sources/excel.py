@@ -374,7 +374,8 @@ def value_of(cell: Any) -> Any:
         workbook = cell.parent.parent
         if cell._style_id in workbook.dates:
             is_span = cell._style_id in workbook._timedelta_formats
-            value = _moment(value, workbook.epoch, is_span=is_span)
+            with contextlib.suppress(OverflowError):  # a number that is no date stays one
+                value = _moment(value, workbook.epoch, is_span=is_span)
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         return value.date()  # Excel stores a date as its midnight
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
@@ -401,5 +402,7 @@ def _moment(days: float, epoch: datetime.datetime, *, is_span: bool) -> Any:
     if 0 <= days < 1 and not after.days:
         return (datetime.datetime.min + after).time()
     # Excel has a day too many, 1900-02-29, of number 60.
+    if 60 <= days < 61 and epoch.year < 1900:
+        raise OverflowError
     is_before = 0 < days < 60 and epoch.year < 1900
     return epoch + after + datetime.timedelta(is_before)

@@ -107,8 +107,9 @@ def _as_data_errors(file: InputFile, encoding: str) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
+        cure = f" {encoding}-le or {encoding}-be" if "BOM" in str(error) else ""
         raise DataError(
-            f"{file.name} is not valid {encoding} ({error}): pass --encoding"
+            f"{file.name} is not valid {encoding} ({error}): pass --encoding{cure}"
         ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise_infrastructure(error)

@@ -438,6 +438,8 @@ def retried(function: Callable[[], _Value], is_temporary: Callable[[Exception], 
             wait_s = getattr(error, "wait_s", 0.0)
             if not is_temporary(error) or time.monotonic() + max(delay, wait_s) > end:
                 raise
+            if 1 <= delay < 2:  # once, when a user begins to wonder
+                _LOGGER.warning("a request failed (%s), and is sent again", type(error).__name__)
         # Jitter, so that many workers do not retry at the same moment.
         time.sleep(max(delay * random.uniform(0.5, 1), wait_s))
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)

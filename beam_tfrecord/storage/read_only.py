@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -21,7 +22,9 @@ from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.storage.objects import BufferSink, ReadableStore, retried
 from beam_tfrecord.storage.paths import Entry, plain_path, public_path
 
-CONNECT_SECONDS = 20.0
+CONNECT_SECONDS = 10.0
+# How long a server is asked again that has not answered at all.
+UNANSWERED_SECONDS = 5.0
 # Longest time without a byte.
 SILENCE_SECONDS = 60.0
 _PIECE_BYTES = 2**20
@@ -92,7 +95,12 @@ class WebServers(ReadableStore):
             with _answer(path, (0, 1)) as answer:
                 return _entry(path, answer)
 
-        return retried(ask, self.is_interrupted)
+        end = time.monotonic() + UNANSWERED_SECONDS
+
+        def may_answer(error: Any) -> bool:
+            return self.is_interrupted(error) and (error.status > 0 or time.monotonic() < end)
+
+        return retried(ask, may_answer)
 
     def download(
         self, path: str, sink: BufferSink | io.BytesIO, span: tuple[int, int] | None, version: str

@@ -16,6 +16,25 @@ OWN = ("--schema", "s.json")
 # Files, what is read of them, the exit code, and what is said.
 CASES = {
     "a row too long": ({"a.csv": "a,b\n1,2\n3,4,5\n"}, ["a.csv"], 1, ["a.csv:3", "--max-rejects"]),
+    "rows that end in commas": ({"a.csv": "a\n1,\n2,\n"}, ["a.csv"], 1, ["--names a,b,end --col"]),
+    "no byte order mark": (
+        {"a.csv": "a\0"},
+        ["a.csv", "--encoding", "utf-16"],
+        1,
+        ["utf-16-le or"],
+    ),
+    "a condition of databases": (
+        {"a.csv": "a\n1\n"},
+        ["a.csv", "--where", "a>1"],
+        2,
+        ["--filter?"],
+    ),
+    "MySQL without Java": (
+        {},
+        ["mysql://host/db", "--table", "t"],
+        2,
+        ["pass jdbc:mariadb://host"],
+    ),
     "types that differ": (
         {"1.csv": "fare\n1.5\n", "2.csv": "fare\n2.5\ncheap\n"},
         ["*.csv"],

@@ -20,7 +20,10 @@ from tests.helpers.reading import rows_and_rejects
         ("a,\n1,2\n", "column 2 has no name in the header of a.csv: pass --names with a name for"),
         (',"b,c"\n1,2\n', "in the header of a.csv: pass --names with a name for each column"),
         (b"a\0,b\n1,2\n", "NUL bytes"),
-        (b"\xff\xfea\0", "looks like UTF-16: pass --encoding utf-16"),
+        ("\ufeffa,b\n".encode("utf-16-be"), "looks like UTF-16: pass --encoding utf-16"),
+        ("\ufeffa,b\n".encode("utf-32-le"), "looks like UTF-32: pass --encoding utf-32"),
+        ("\ufffea,b\n", "looks like UTF-16: pass --encoding utf-16"),
+        ("ï»¿a,b\n", "looks like UTF-8: pass --encoding utf-8"),
         (b"\xe9,b\n1,2\n", "the header of a.csv is not utf-8: pass --encoding"),
         ('"a,b\n1,2\n', r"a\.csv:1 has a quote that never closes"),
         ('"a"x,b\n1,2\n', r"a\.csv:1 has text behind a closing quote: .* pass --quote none"),
@@ -99,13 +102,6 @@ def test_words_in_directories_are_told_or_null(write, tmp_path, values, null, ex
     assert lines == [f"k: text because of the directory 'k={word}'" for word in told]
 
 
-def test_text_of_another_encoding_names_the_option(write):
-    _, (reject,) = rows_and_rejects(Csv(write(b"a,b\n1,Z\xfcrich\n2,Bern\n")))
-    assert reject.message.endswith(
-        "in a.csv:2, which is not text in utf-8: correct it, or pass --encoding"
-    )
-
-
 @pytest.mark.parametrize(
     "encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8-sig", "shift_jis"]
 )
@@ -123,6 +119,8 @@ def test_bytes_without_meaning_in_the_encoding_are_rejects(write):
     table, rejects = rows_and_rejects(source)
     assert table.to_pydict() == {"a": ["x", "é"], "b": [1, 3]}
     assert [reject.row for reject in rejects] == [1]
+    cause = "is not text without NUL in the encoding of the file: correct it, or pass --encoding"
+    assert rejects[0].message.endswith(f" in a.csv:3, which {cause}")
 
 
 def test_a_byte_order_mark_is_dropped(write):

@@ -203,6 +203,19 @@ def test_kinds_that_differ_need_text(tmp_path):
         rows_at(path, types={"x": "string", "yy": "int64"})
 
 
+def test_a_number_that_is_no_date_stays_a_number(tmp_path):
+    made = openpyxl.Workbook()
+    made.active.append(["x"])
+    for days in (59, 60, 60.5, 61, 2_958_465, 2_958_466, 1e10):
+        made.active.append([days])
+        made.active.cell(made.active.max_row, 1).number_format = "yyyy-mm-dd"
+    made.save(path := tmp_path / "a.xlsx")
+    with pytest.raises(SchemaConflict, match=r"in cell A2 .* but int64 in cell A3 "):
+        rows_at(str(path))
+    found = [row["x"] for row in rows_at(str(path), types={"x": "string"})]
+    assert found[:6] == ["1900-02-28", "60", "60.5", "1900-03-01", "9999-12-31", "2958466"]
+
+
 def test_numbers_and_dates_join_across_files(tmp_path):
     book(tmp_path / "a.xlsx", s=[["x", "t"], [1, DAY]])
     book(tmp_path / "b.xlsx", s=[["x", "t"], [1.5, TIME]])

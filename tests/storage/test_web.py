@@ -202,6 +202,14 @@ def test_what_is_not_there_or_cannot_be_asked_is_one_line(server, monkeypatch):
         storage.put("https://127.0.0.1/a", b"")
 
 
+def test_a_server_that_is_not_there_is_given_up_before_one_that_is_busy(server, monkeypatch):
+    monkeypatch.setattr(read_only, "UNANSWERED_SECONDS", 0)
+    server.put("/a.csv", CSV, faults=["503"])
+    with pytest.raises(StorageError, match=r"Connection refused\): try again later"):
+        storage.status("http://127.0.0.1:1/a.csv")
+    assert storage.status(f"{server.url}/a.csv").bytes == len(CSV)
+
+
 def test_redirects_are_followed(server):
     server.put("/real.csv", CSV)
     server.pages["/a.csv"] = f"{server.url}/b.csv"

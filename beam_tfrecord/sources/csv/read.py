@@ -34,6 +34,7 @@ from beam_tfrecord.sources.merge_schemas import fields_inside
 from beam_tfrecord.sources.text_files import BLOCK_BYTES, MAX_ROW_BYTES, batch_of, open_text
 
 _INFERRED_ROWS = 4096
+_OR_END = "; if rows end with it: --skip-lines 1 --no-header --names a,b,end --columns a,b"
 _OR_SKIP = ", --skip-lines or --comment"
 
 
@@ -258,6 +259,7 @@ class _UnitReader:
             else f"the row in {where} has {counted(fault.fields, 'field')} but "
             f"the first line has {len(self._names)}: correct one of them, or pass --delimiter"
             f"{_OR_SKIP if len(self._names) == 1 else ''}"
+            f"{_OR_END if fault.fields == len(self._names) + 1 else ''}"
         )
         begin = stretch.data[fault.start : fault.start + MAX_VALUE_CHARS].splitlines()[0]
         self._rejects[fault.row] = Reject(
@@ -272,7 +274,7 @@ class _UnitReader:
             f"{type_name(field.type)}: correct it, or choose another type by --types or --schema"
         )
         if field.type == pa.string():
-            problem = "text in utf-8: correct it, or pass --encoding"
+            problem = "text without NUL in the encoding of the file: correct it, or pass --encoding"
         where, number = f"{self._unit.file.name}:{line}", self._first_row + row
         problem = f"is not {problem}"
         self._rejects[row] = bad_value(

@@ -70,7 +70,12 @@ CLOSE_QUOTE = (
     "meaning in the file"
 )
 _LINE_END = re.compile(rb"\r\n?|\n")
-_UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# Byte order marks as they are without --encoding, or after a wrong one; that of UTF-32 is longer.
+_MARKS = {
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, "\ufffe".encode()), "utf-16"),
+    codecs.BOM_UTF8.decode("latin-1").encode(): "utf-8",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +96,7 @@ def read_header(text: Text, file: InputFile, options: CsvOptions) -> Header:
     line, stop = head[begin : begin + row.stop], begin + row.stop
     count = len(row.values)
     if b"\0" in line:
-        reason = "it has NUL bytes, as compressed files and UTF-16 have (--encoding utf-16)"
+        reason = "it has NUL bytes, as compressed files and UTF-16 have (--encoding utf-16-le)"
         raise incomplete(file, "CSV", ValueError(reason))
     if names is not None and len(names) != count:
         raise DataError(
@@ -124,8 +129,8 @@ def _read_head(
     while True:
         piece = text.read(max(2**16, len(head)))
         head += piece
-        if head.startswith(_UTF16_BOMS):
-            raise DataError(f"{file.name} looks like UTF-16: pass --encoding utf-16")
+        if found := next((name for mark, name in _MARKS.items() if head.startswith(mark)), ""):
+            raise DataError(f"{file.name} looks like {found.upper()}: pass --encoding {found}")
         begin = _begin_of_rows(head, skip_lines, final=not piece)
         row = None
         if begin is not None:

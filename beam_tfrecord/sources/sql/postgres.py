@@ -160,15 +160,13 @@ _EXACT: dict[str, pa.DataType] = {
     "int8": pa.int64(),
     "float4": pa.float32(),
     "float8": pa.float64(),
-    **dict.fromkeys(("text", "varchar", "bpchar", "char", "name", "json"), pa.string()),
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "json"), pa.string()),
     "bytea": pa.binary(),
     "date": pa.date32(),
     "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-# These have no sign, but the driver reads them as signed.
-_AS_BIGINT = {"oid", "xid", "cid", "regproc"}
 
 # PostgreSQL stores infinity as the largest number and -infinity as the smallest; the driver shifts
 # them by thirty years, and they wrap around.
@@ -179,6 +177,8 @@ _INFINITIES = {
         -(2**63) + 946_684_800_000_000: "-infinity",
     },
 }
+# 4713 BC: PostgreSQL has no earlier timestamp, so a smaller number is one that has wrapped around.
+_FIRST_MOMENT = -210_866_803_200_000_000
 
 
 def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> SqlColumn:
@@ -190,8 +190,9 @@ def _column_of(field: pa.Field, nullable: bool, options: DatabaseOptions) -> Sql
     arrow, select = pa.string(), text
     if name in _EXACT:
         arrow, select = _EXACT[name], quoted
-    elif name in _AS_BIGINT:
-        arrow, select = pa.int64(), f"CAST({quoted} AS bigint)"
+    elif name in ("oid", "xid", "cid"):
+        # These have no sign, but the driver reads them as signed.
+        arrow, select = pa.int64(), f"CAST({text} AS bigint)"
     elif name == "numeric":
         # The driver converts digits much slower than the server, which runs in parallel.
         arrow = wanted if pa.types.is_decimal(wanted or arrow) else _decimal_of(field)
@@ -352,7 +353,7 @@ class AdbcConnection(PostgresConnection):
         with self._statement(sql) as statement:
             statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
             for data in _reader(statement):
-                yield convert_batch(data.columns, columns, _INFINITIES)
+                yield convert_batch(data.columns, columns, _INFINITIES, _FIRST_MOMENT)
 
     def close(self) -> None:
         """Close the connection, and with it the snapshot."""

@@ -244,6 +244,8 @@ def _scheme_of(url: str) -> str:
         if scheme == "hf":
             others = "download the files first, or pass what the package datasets loads to write()"
         near = () if len(scheme) < 4 else (*_ENGINES, "https", "file", "hdfs")
+        if scheme in ("mysql", "mariadb"):
+            near, others = (), "pass jdbc:mariadb://host/database, with --jar for its driver"
         raise UsageError(f"cannot read '{scheme}://': {did_you_mean(scheme, near, others)}")
     return scheme
 

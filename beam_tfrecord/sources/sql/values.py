@@ -84,6 +84,7 @@ class SqlRows:
 
 
 _DAY_US = 86_400_000_000
+_WRAPPED = "after 294247-01-10 04:00:54.775807"
 
 
 # What the numbers of a driver for ``infinity`` and ``-infinity`` stand for: under 32 those of dates
@@ -92,21 +93,27 @@ Infinities = Mapping[int, Mapping[int, str]]
 
 
 def convert_batch(
-    arrays: Iterable[pa.Array], columns: Sequence[SqlColumn], infinities: Infinities
+    arrays: Iterable[pa.Array],
+    columns: Sequence[SqlColumn],
+    infinities: Infinities,
+    first_moment: int = -(2**63),
 ) -> SqlRows:
-    """Convert the columns of a driver's batch to their types."""
+    """Convert the columns of a driver's batch to their types.
+
+    A timestamp below `first_moment` is a later one that has wrapped around.
+    """
     pairs = zip(arrays, columns, strict=True)
-    converted = (_convert(values, column, infinities) for values, column in pairs)
+    converted = (_convert(values, column, infinities, first_moment) for values, column in pairs)
     return SqlRows.of([column.name for column in columns], converted)
 
 
 def _convert(
-    values: pa.Array, column: SqlColumn, infinities: Infinities
+    values: pa.Array, column: SqlColumn, infinities: Infinities, first_moment: int
 ) -> tuple[pa.Array, list[Misfit]]:
     arrow = column.arrow
     assert arrow is not None
     values = _storage(values)
-    odd = _odd_moments(values, infinities)
+    odd = _odd_moments(values, infinities, first_moment)
     verb = "holds" if pa.types.is_nested(values.type) else "is"
     found = [misfit(row, column.name, arrow, text, verb=verb) for row, text in odd.items()]
     if odd:
@@ -120,18 +127,18 @@ def _storage(values: pa.Array) -> pa.Array:
     return values.storage if isinstance(values.type, pa.BaseExtensionType) else values
 
 
-def _odd_moments(values: pa.Array, infinities: Infinities) -> dict[int, str]:
-    """Return what the reserved number of each row that holds one, at any depth, stands for."""
+def _odd_moments(values: pa.Array, infinities: Infinities, first: int) -> dict[int, str]:
+    """Return what a reserved or wrapped number in each row, at any depth, stands for."""
     values = _storage(values)
     of = values.type
     if pa.types.is_struct(of):
-        inner = [_odd_moments(child, infinities) for child in values.flatten()]
+        inner = [_odd_moments(child, infinities, first) for child in values.flatten()]
         return {row: text for found in inner for row, text in found.items()}
     if pa.types.is_map(of):
         entries = pa.struct([("key", of.key_type), ("value", of.item_type)])
-        return _odd_moments(values.cast(pa.list_(entries)), infinities)
+        return _odd_moments(values.cast(pa.list_(entries)), infinities, first)
     if pa.types.is_nested(of):
-        found = _odd_moments(values.flatten(), infinities)
+        found = _odd_moments(values.flatten(), infinities, first)
         parents = pc.list_parent_indices(values) if found else []
         return {parents[item].as_py(): text for item, text in found.items()}
     if pa.types.is_date32(of) or pa.types.is_timestamp(of):
@@ -142,8 +149,10 @@ def _odd_moments(values: pa.Array, infinities: Infinities) -> dict[int, str]:
         return {}
     numbers = values.view(pa.int32() if of.bit_width == 32 else pa.int64())
     is_odd = pc.is_in(numbers, pa.array(list(reserved), numbers.type))
+    if pa.types.is_timestamp(of):
+        is_odd = pc.or_kleene(is_odd, pc.less(numbers, first))
     rows = pc.indices_nonzero(is_odd).to_pylist()
-    return {row: reserved[numbers[row].as_py()] for row in rows}
+    return {row: reserved.get(numbers[row].as_py(), _WRAPPED) for row in rows}
 
 
 def cast_column(
