@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.features.arrow_arrays import bare_array
-from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
+from beam_tfrecord.features.arrow_types import (
+    decoded_type,
+    is_binary,
+    is_list,
+    is_temporal,
+    is_text,
+)
 from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.headers import STARTS, describe
@@ -114,20 +120,20 @@ class Column:
     def of(cls, column: pa.Array, known: Column | None = None) -> Column:
         """Summarize a part of a column."""
         known = known or cls(column.type)
-        present = bare_array(column).drop_null()
+        present = bare_array(column)
         made = cls(column.type, column.null_count)
         if isinstance(column.type, (TensorType, pa.FixedShapeTensorType)):
             return dataclasses.replace(
-                made, numbers=Numbers.of(_tensor_values(present), known.numbers)
+                made, numbers=Numbers.of(_tensor_values(present.drop_null()), known.numbers)
             )
         if is_list(present.type):
-            sizes = pc.list_value_length(present).to_numpy().astype(np.int64)
+            sizes = pc.list_value_length(present).drop_null().to_numpy().astype(np.int64)
             made = dataclasses.replace(made, list_length=Numbers.of(sizes, known.list_length))
             while is_list(present.type):
-                present = bare_array(present.flatten()).drop_null()
+                present = bare_array(present.flatten())
         if is_text(present.type) or is_binary(present.type):
-            if pa.types.is_string_view(present.type):
-                present = present.cast(pa.large_string())
+            # Arrow cannot filter views.
+            present = present.cast(decoded_type(present.type)).drop_null()
             made = dataclasses.replace(made, texts=Texts.of(present, known.texts))
             if is_binary(present.type):
                 made = dataclasses.replace(made, images=Images.of(present, known.images))
@@ -210,5 +216,5 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
         return None
-    found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    found: npt.NDArray[Any] = values.drop_null().to_numpy(zero_copy_only=False)
     return found

@@ -156,16 +156,22 @@ def test_the_deviation_of_many_numbers_is_exact(values):
     assert found["zeros"] == np.count_nonzero(values == 0)
 
 
-@given(values=st.lists(st.text(max_size=9) | st.none(), max_size=60))
-def test_texts_are_counted_and_measured(values):
-    found = feature(pa.array(values, pa.string()))
+@given(
+    values=st.lists(st.text(max_size=9) | st.none(), max_size=60),
+    kind=st.sampled_from([pa.string(), pa.string_view(), pa.binary_view()]),
+    in_lists=st.booleans(),
+)
+def test_texts_are_counted_and_measured(values, kind, in_lists):
+    found = feature(
+        pa.array([None, values], pa.list_(kind)) if in_lists else pa.array(values, kind)
+    )
     present = [value for value in values if value is not None]
-    assert found["nulls"] == len(values) - len(present)
+    assert found["nulls"] == (1 if in_lists else len(values) - len(present))
     assert found["distinct"] == len(set(present))
     if present:
         assert dict(found["top"]) == collections.Counter(present)
-        assert found["length"]["min"] == min(map(len, present))
-        assert found["length"]["max"] == max(map(len, present))
+        sizes = [len(value if "string" in str(kind) else value.encode()) for value in present]
+        assert (found["length"]["min"], found["length"]["max"]) == (min(sizes), max(sizes))
 
 
 def test_long_texts_that_differ_late_are_different():
