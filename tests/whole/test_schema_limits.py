@@ -77,13 +77,6 @@ def test_preprocessing_does_not_take_limits(tmp_path):
         bt.write(pa.Table.from_pylist(ROWS), tmp_path, schema=AGES, step=["zscore=age"])
 
 
-def test_wrong_limits_are_refused(tmp_path):
-    rows, out = pa.Table.from_pylist(ROWS), tmp_path / "out"
-    wrong = bt.Schema((Feature("age", "int64", allowed={"pattern": "a"}),))
-    with pytest.raises(UsageError, match="'age' of type int64 cannot have 'pattern'"):
-        bt.write(rows, out, schema=wrong)
-
-
 @pytest.mark.parametrize(("nulls", "rows", "share"), [(29, 100, 0.29), (2, 3, 0.67), (0, 1, 0)])
 @pytest.mark.slow_after(1)
 def test_a_share_of_nulls_may_be_as_large_as_the_schema_says(tmp_path, nulls, rows, share):
