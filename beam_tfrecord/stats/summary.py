@@ -14,13 +14,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.features.arrow_arrays import bare_array
-from beam_tfrecord.features.arrow_types import (
-    decoded_type,
-    is_binary,
-    is_list,
-    is_temporal,
-    is_text,
-)
+from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.images import Fault
 from beam_tfrecord.images.headers import STARTS, describe
@@ -133,7 +127,8 @@ class Column:
                 present = bare_array(present.flatten())
         if is_text(present.type) or is_binary(present.type):
             # Arrow cannot filter views.
-            present = present.cast(decoded_type(present.type)).drop_null()
+            plain = pa.large_string() if is_text(present.type) else pa.large_binary()
+            present = present.cast(plain).drop_null()
             made = dataclasses.replace(made, texts=Texts.of(present, known.texts))
             if is_binary(present.type):
                 made = dataclasses.replace(made, images=Images.of(present, known.images))

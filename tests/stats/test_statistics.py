@@ -162,9 +162,8 @@ def test_the_deviation_of_many_numbers_is_exact(values):
     in_lists=st.booleans(),
 )
 def test_texts_are_counted_and_measured(values, kind, in_lists):
-    found = feature(
-        pa.array([None, values], pa.list_(kind)) if in_lists else pa.array(values, kind)
-    )
+    rows, kind_of_rows = ([None, values], pa.list_(kind)) if in_lists else (values, kind)
+    found = feature(pa.array(rows, kind_of_rows))
     present = [value for value in values if value is not None]
     assert found["nulls"] == (1 if in_lists else len(values) - len(present))
     assert found["distinct"] == len(set(present))
