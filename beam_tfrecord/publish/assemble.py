@@ -121,12 +121,17 @@ def _schema_of(job: Job, tally: Tally) -> Schema:
 def _check_null_shares(schema: Schema, rows: int) -> None:
     """Check that no column lacks values in more rows than the schema allows."""
     for feature in schema.features:
-        most = feature.allowed.get("max_null_share")
-        missing = 0 if feature.observed is None else feature.observed.missing
-        if most is not None and rows and missing / rows > most:
+        most, seen = feature.allowed.get("max_null_share", 1), feature.observed
+        if seen is None and rows and most < 1:
             raise DataError(
-                f"nothing was published: column {feature.name!r} has no value in {missing:,} of "
-                f"{counted(rows, 'row')} (max_null_share: {most}): correct it, or change the schema"
+                f"nothing was published: max_null_share of {feature.name!r} cannot be checked "
+                "when rows are copied: name all columns with --columns, which parses them"
+            )
+        if seen is not None and rows and seen.missing / rows > most:
+            raise DataError(
+                f"nothing was published: column {feature.name!r} has no value in {seen.missing:,} "
+                f"of {counted(rows, 'row')} (max_null_share: {most}): correct it, or change the "
+                "schema"
             )
 
 
