@@ -280,8 +280,10 @@ def rounding_of(observed: ColumnStats) -> float:
     largest = max(abs(observed.min), abs(observed.max))
     # Half the distance between neighbours, which is constant below the smallest normal number.
     error = max(largest * 2.0**-24, 2.0**-150)
-    spread = float(observed.max - observed.min)
-    return error / spread if spread else 0.0
+    if spread := float(observed.max - observed.min):
+        return error / spread
+    # Rounding may have made all values equal: their range is unknown, and the unit stands for it.
+    return observed.max_relative_error * max(largest, 1.0)
 
 
 def _check_filter(source: Source, schema: Schema, *, has_steps: bool) -> None:
