@@ -169,7 +169,6 @@ def test_a_row_has_one_reject():
         (pa.int64(), {"min": 1.5}),
         (pa.uint8(), {"max": 300}),
         (pa.int64(), {"pattern": "a"}),
-        (pa.binary(), {"pattern": "a("}),
         (pa.list_(pa.struct({"a": pa.int64()})), {"max": 1}),
         (pa.string(), {"pattern": "a("}),
         (pa.string(), {"pattern": "a)(b"}),
@@ -177,7 +176,6 @@ def test_a_row_has_one_reject():
         (pa.struct({"a": pa.int64()}), {"min": 1}),
         (pa.map_(pa.string(), pa.int64()), {"values": [1]}),
         (pa.fixed_shape_tensor(pa.uint8(), [2, 2]), {"max": 1}),
-        (pa.uuid(), {"pattern": "a"}),
     ],
 )
 def test_limits_that_do_not_fit_the_type_are_refused(arrow, allowed):
@@ -192,8 +190,6 @@ def test_limits_that_do_not_fit_the_type_are_refused(arrow, allowed):
         ('"allowed": {"min": [1]}', r"invalid limit 'min': \[1\]"),
         ('"allowed": {"values": "abc"}', "invalid limit 'values': 'abc'"),
         ('"allowed": {"max_null_share": 2}', "invalid limit 'max_null_share': 2"),
-        ('"min": [1]', r"invalid limit 'min': \[1\]"),
-        ('"values": "abc"', "invalid limit 'values': 'abc'"),
     ],
 )
 def test_wrong_limits_in_json_are_refused(json, message):
