@@ -314,6 +314,5 @@ def number_text(value: Any) -> str:
         return str(value)
     if isinstance(value, int) or (value.is_integer() and abs(value) < 2**53):
         return str(int(value)) if abs(value) < 10**9 else f"{value:.3e}"
-    if abs(value) < 10_000:
-        return f"{value:.4g}"
-    return f"{value:.0f}" if abs(value) < 10**9 else f"{value:.3e}"
+    form = ".4g" if abs(value) < 10_000 else ".0f" if abs(value) < 10**9 else ".3e"
+    return f"{value:{form}}"

@@ -46,9 +46,8 @@ def test_write_warns_of_digits_that_the_schema_cuts(tmp_path):
 
 
 def test_write_warns_of_values_that_rounding_makes_equal(tmp_path):
-    table = {"start": [100000001.5, 100000002.5], "same": [0.1, 0.1]}
     with pytest.warns(OutputWarning, match="^float32 is too coarse for 'start': "):
-        bt.write(table, tmp_path / "out")
+        bt.write({"start": [100000001.5, 100000002.5], "same": [0.1, 0.1]}, tmp_path / "out")
 
 
 def test_a_clean_job_has_no_warning(tmp_path, recwarn):
