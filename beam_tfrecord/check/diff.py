@@ -6,6 +6,7 @@ The order of the rows, and their distribution over files, makes no difference to
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -242,6 +243,9 @@ def _schema_lines(a: Schema, b: Schema) -> Iterator[str]:
             yield f"column {name!r} is {types[0]} in A, {types[1]} in B"
         if a[name].store != b[name].store:
             yield f"column {name!r} is stored as {a[name].store} in A, {b[name].store} in B"
+        yield from _unequal(f"NumPy's type of column {name!r}", a[name].dtype, b[name].dtype)
+        for number, names in enumerate(itertools.zip_longest(a[name].labels, b[name].labels)):
+            yield from _unequal(f"class {number} of column {name!r}", *map(repr, names))
     for name in b.names:
         if name not in a:
             yield f"column {name!r} ({type_text(b[name].type)}) is only in B"
@@ -255,8 +259,9 @@ def _notes(a: Manifest, b: Manifest) -> Iterator[str]:
         yield "the columns are in another order"
     for name in common:
         before, after = a.schema[name], b.schema[name]
-        yield from _unequal(f"default of column {name!r}", before.default, after.default)
-        yield from _unequal(f"what column {name!r} may hold", before.allowed, after.allowed)
+        for option in ("nullable", "default", "fill", "allowed"):
+            values = getattr(before, option), getattr(after, option)
+            yield from _unequal(f"{option} of column {name!r}", *values)
     for name in a.splits:
         if name in b.splits:
             shards = len(a.splits[name].shards), len(b.splits[name].shards)
@@ -272,4 +277,5 @@ def _unequal(what: str, before: Any, after: Any) -> Iterator[str]:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
-    return _WORDS.get(value, str(value))
+    # Defaults and limits may be lists or dicts, which have no hash.
+    return str(value) if isinstance(value, list | dict) else _WORDS.get(value, str(value))

@@ -240,7 +240,7 @@ _PLAIN_OPTIONS = ("name", "nullable", "default", "store", "fill", "dtype", "shap
 _CHECKED = ("name", "nullable", "default", "store", "fill", "dtype", "labels", "allowed")
 _LIMIT_TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("min", "max"), int | float | str),
-    "values": list[int | str],
+    "values": list[int | float | str],
     "pattern": str,
     "max_null_share": Annotated[float, msgspec.Meta(ge=0, le=1)],
 }

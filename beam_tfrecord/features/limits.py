@@ -49,8 +49,8 @@ class Limits(NamedTuple):
                 continue
             try:
                 if key == "pattern":
-                    pc.match_substring_regex(pa.nulls(1, compared), limit)
-                    limits[key] = f"^(?:{limit})$"
+                    for limits[key] in (limit, f"^(?:{limit})$"):
+                        pc.match_substring_regex(pa.nulls(1, compared), limits[key])
                 else:
                     given = limit if key == "values" else [limit]
                     scalars = [typed_scalar(one, arrow, feature, key) for one in given]

@@ -132,12 +132,17 @@ def _schema_of(job: Job, tally: Tally) -> Schema:
 def _check_null_shares(schema: Schema, rows: int) -> None:
     """Check that no column lacks values in more rows than the schema allows."""
     for feature in schema.features:
-        most = feature.allowed.get("max_null_share")
-        missing = 0 if feature.observed is None else feature.observed.missing
-        if most is not None and rows and missing / rows > most:
+        most, seen = feature.allowed.get("max_null_share", 1), feature.observed
+        if seen is None and rows and most < 1:
             raise DataError(
-                f"nothing was published: column {feature.name!r} has no value in {missing:,} of "
-                f"{counted(rows, 'row')} (max_null_share: {most}): correct it, or change the schema"
+                f"nothing was published: max_null_share of {feature.name!r} cannot be checked "
+                "when rows are copied: name all columns with --columns, which parses them"
+            )
+        if seen is not None and rows and seen.missing / rows > most:
+            raise DataError(
+                f"nothing was published: column {feature.name!r} has no value in {seen.missing:,} "
+                f"of {counted(rows, 'row')} (max_null_share: {most}): correct it, or change the "
+                "schema"
             )
 
 
@@ -391,5 +396,7 @@ def rounding_of(observed: ColumnStats) -> float:
     largest = max(abs(observed.min), abs(observed.max))
     # Half the distance between neighbours, which is constant below the smallest normal number.
     error = max(largest * 2.0**-24, 2.0**-150)
-    spread = float(observed.max - observed.min)
-    return error / spread if spread else 0.0
+    if spread := float(observed.max - observed.min):
+        return error / spread
+    # Rounding may have made all values equal: their range is unknown, and the unit stands for it.
+    return observed.max_relative_error * max(largest, 1.0)

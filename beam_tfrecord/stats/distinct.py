@@ -86,12 +86,15 @@ class Distinct:
         values = None if self.values is None else self.values.slice(0, KEPT)
         return Distinct(self.hashes[:KEPT], self.counts[:KEPT], is_complete=False, values=values)
 
-    @property
-    def number(self) -> int:
-        """Number of different values: exact if all are kept, else an estimate."""
+    def number_among(self, values: int) -> int:
+        """Return the number of different values: exact if all are kept, else an estimate.
+
+        Args:
+            values: Number of all values, which no estimate exceeds.
+        """
         if self.is_complete or len(self.hashes) < KEPT:
             return len(self.hashes)
-        return round((KEPT - 1) * 2**64 / int(self.hashes[-1]))
+        return min(round((KEPT - 1) * 2**64 / int(self.hashes[-1])), values)
 
 
 def add_equal(

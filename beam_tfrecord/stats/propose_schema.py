@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +37,10 @@ def _limits(column: Column, rows: int) -> dict[str, Any]:
     arrow, numbers, texts = value_type(column.arrow), column.numbers, column.texts
     if numbers is not None and numbers.count and not numbers.nan and not numbers.inf:
         ends = {key: shown(getattr(numbers, key), arrow=arrow) for key in ("min", "max")}
-        limits = ends if _is_shown_exactly(arrow) else {}
+        limits = ends if _is_shown_exactly(arrow, *map(str, ends.values())) else {}
     if texts is not None and texts.length.count and is_text(arrow):
         is_short = (texts.length.max or 0) <= _MOST_CHARACTERS
-        if is_short and texts.distinct.is_complete and texts.distinct.number <= _MOST_VALUES:
+        if is_short and texts.distinct.is_complete and len(texts.distinct.counts) <= _MOST_VALUES:
             limits["values"] = sorted(value.decode() for value, _ in texts.top())
     if column.nulls:
         # Rounded up, so that the rows keep to it.
@@ -47,7 +48,8 @@ def _limits(column: Column, rows: int) -> dict[str, Any]:
     return limits
 
 
-def _is_shown_exactly(arrow: pa.DataType) -> bool:
+def _is_shown_exactly(arrow: pa.DataType, *ends: str) -> bool:
     """Return whether a schema reads the ends of the range of a column as statistics show them."""
     is_number = pa.types.is_integer(arrow) or pa.types.is_floating(arrow)
-    return bool(is_number or pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))
+    is_day = pa.types.is_date(arrow) or pa.types.is_timestamp(arrow)
+    return bool(is_number or (is_day and all(re.match(r"\d{4}-", end) for end in ends)))

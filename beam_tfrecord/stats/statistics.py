@@ -23,7 +23,7 @@ from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats
 from beam_tfrecord.loading.values import rebatch
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numbers import Numbers
-from beam_tfrecord.stats.summary import Column, Images, Summary, Texts
+from beam_tfrecord.stats.summary import Column, Summary
 
 MOST_TOP = 1000
 """Columns of more different values have no list of the most frequent ones."""
@@ -150,13 +150,16 @@ def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> d
     if column.numbers is not None:
         show = functools.partial(shown, arrow=arrow)
         out |= _numbers(column.numbers, edges["value"], show)
-        if 0 < column.numbers.distinct.number <= MOST_TOP:
+        if out["distinct"] and not _is_exact(column):
+            out |= {"distinct_is_exact": False, "quartiles_are_exact": False}
+        if 0 < out["distinct"] <= MOST_TOP:
             out["top"] = [[show(value), n] for value, n in column.numbers.top()[:top]]
     if column.texts is not None:
-        distinct = column.texts.distinct
-        out |= {"distinct": distinct.number, "distinct_is_exact": distinct.is_complete}
-        out["length"] = _numbers(column.texts.length, edges["length"])
-        if 0 < distinct.number <= MOST_TOP:
+        distinct, length = column.texts.distinct, column.texts.length
+        out["distinct"] = distinct.number_among(length.count)
+        out["distinct_is_exact"] = distinct.is_complete
+        out["length"] = _numbers(length, edges["length"])
+        if 0 < out["distinct"] <= MOST_TOP:
             is_bytes = is_binary(arrow)
             out["top"] = [[_text(value, is_bytes), n] for value, n in column.texts.top()[:top]]
     if column.list_length is not None:
@@ -181,7 +184,7 @@ def _numbers(
     )
     out |= {
         "zeros": numbers.zeros,
-        "distinct": numbers.distinct.number,
+        "distinct": numbers.distinct.number_among(numbers.count),
         "distinct_is_exact": numbers.distinct.is_complete,
     }
     if numbers.min is None or numbers.max is None:
@@ -197,13 +200,12 @@ def _numbers(
 
 def _edges(column: Column) -> dict[str, Sequence[float]]:
     """Return the edges of all histograms of a feature, from its values in all splits."""
-    texts, images = column.texts, column.images
     found: dict[str, Numbers | None] = {
         "value": column.numbers,
-        "length": texts.length if isinstance(texts, Texts) else None,
+        "length": column.texts.length if column.texts else None,
         "list_length": column.list_length,
-        "width": images.width if isinstance(images, Images) else None,
-        "height": images.height if isinstance(images, Images) else None,
+        "width": column.images.width if column.images else None,
+        "height": column.images.height if column.images else None,
     }
     return {name: one.edges() if one is not None else [] for name, one in found.items()}
 
@@ -215,12 +217,16 @@ def shown(value: float | None, *, arrow: pa.DataType) -> Any:
     if pa.types.is_boolean(arrow) and value in (0, 1):
         return bool(value)
     if pa.types.is_temporal(arrow):
-        whole = round(value)
+        # Means and edges may lie beyond the type. NumPy has no time for the lowest number.
+        whole = min(max(round(value), 1 - 2**63), 2**63 - 1)
         if pa.types.is_duration(arrow):
             return json_value(np.timedelta64(whole, arrow.unit))
-        bits = pa.int32() if arrow.bit_width == 32 else pa.int64()
-        text = pa.scalar(whole, bits).cast(arrow).cast(pa.string()).as_py()
-        return re.sub(r"\.0+(?=Z|$)", "", text.replace(" ", "T"))
+        unit: Any = {pa.date32(): "D", pa.date64(): "ms"}.get(arrow) or arrow.unit
+        text = re.sub(r"\.0+$", "", str(np.datetime64(whole, unit)))
+        day, _, clock = text.partition("T")
+        if pa.types.is_time(arrow):
+            return clock if day == "1970-01-01" else "24:00:00"
+        return day if pa.types.is_date(arrow) else text + ("Z" if arrow.tz else "")
     return short_floats(value) if arrow in SINGLES else value
 
 
@@ -230,8 +236,10 @@ def _text(value: bytes, is_bytes: bool) -> Any:
 
 
 def _is_exact(column: Column) -> bool:
-    parts = (column.numbers, column.texts)
-    return all(part is None or part.distinct.is_complete for part in parts)
+    arrow, part = value_type(column.arrow), column.numbers or column.texts
+    # Decimals are rounded to float64, which holds 15 digits.
+    is_rounded = pa.types.is_decimal(arrow) and arrow.precision > 15
+    return part is None or (part.distinct.is_complete and not is_rounded)
 
 
 def _table(summary: Summary, total: Summary) -> str:
@@ -254,8 +262,11 @@ def _table(summary: Summary, total: Summary) -> str:
 
 def _distinct_text(column: Column) -> str:
     part = column.numbers or column.texts
-    about = "" if part is None or part.distinct.is_complete else "~"
-    return "" if part is None else f"{about}{part.distinct.number:,}"
+    about = "" if _is_exact(column) else "~"
+    if part is None:
+        return ""
+    values = part.count if isinstance(part, Numbers) else part.length.count
+    return f"{about}{part.distinct.number_among(values):,}"
 
 
 def _values(column: Column, total: Column) -> str:
@@ -268,12 +279,11 @@ def _values(column: Column, total: Column) -> str:
     if column.numbers is not None:
         return ", ".join(_number_texts(column.numbers, total, value_type(column.arrow)))
     if column.texts is not None:
-        if column.texts.distinct.number <= MOST_TOP:
+        if len(column.texts.distinct.counts) <= MOST_TOP:
             is_bytes = is_binary(value_type(column.arrow))
             top = [(_text(value, is_bytes) or '""', n) for value, n in column.texts.top()[:3]]
             return ", ".join(f"{value} {n:,}" for value, n in top)
-        length = column.texts.length
-        return f"lengths {length.min} to {length.max}"
+        return f"lengths {column.texts.length.min} to {column.texts.length.max}"
     return type_text(column.arrow)
 
 
@@ -304,10 +314,5 @@ def number_text(value: Any) -> str:
         return str(value)
     if isinstance(value, int) or (value.is_integer() and abs(value) < 2**53):
         return str(int(value)) if abs(value) < 10**9 else f"{value:.3e}"
-    return (
-        f"{value:.4g}"
-        if abs(value) < 10_000
-        else f"{value:.0f}"
-        if abs(value) < 10**9
-        else f"{value:.3e}"
-    )
+    form = ".4g" if abs(value) < 10_000 else ".0f" if abs(value) < 10**9 else ".3e"
+    return f"{value:{form}}"

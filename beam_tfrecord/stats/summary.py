@@ -114,20 +114,21 @@ class Column:
     def of(cls, column: pa.Array, known: Column | None = None) -> Column:
         """Summarize a part of a column."""
         known = known or cls(column.type)
-        present = bare_array(column).drop_null()
+        present = bare_array(column)
         made = cls(column.type, column.null_count)
         if isinstance(column.type, (TensorType, pa.FixedShapeTensorType)):
             return dataclasses.replace(
-                made, numbers=Numbers.of(_tensor_values(present), known.numbers)
+                made, numbers=Numbers.of(_tensor_values(present.drop_null()), known.numbers)
             )
         if is_list(present.type):
-            sizes = pc.list_value_length(present).to_numpy().astype(np.int64)
+            sizes = pc.list_value_length(present).drop_null().to_numpy().astype(np.int64)
             made = dataclasses.replace(made, list_length=Numbers.of(sizes, known.list_length))
             while is_list(present.type):
-                present = bare_array(present.flatten()).drop_null()
+                present = bare_array(present.flatten())
         if is_text(present.type) or is_binary(present.type):
-            if pa.types.is_string_view(present.type):
-                present = present.cast(pa.large_string())
+            # Arrow cannot filter views.
+            plain = pa.large_string() if is_text(present.type) else pa.large_binary()
+            present = present.cast(plain).drop_null()
             made = dataclasses.replace(made, texts=Texts.of(present, known.texts))
             if is_binary(present.type):
                 made = dataclasses.replace(made, images=Images.of(present, known.images))
@@ -210,5 +211,5 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
         return None
-    found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    found: npt.NDArray[Any] = values.drop_null().to_numpy(zero_copy_only=False)
     return found

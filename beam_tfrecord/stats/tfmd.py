@@ -63,7 +63,7 @@ def _fill_texts(feature: Any, column: Column, texts: Texts, rows: int) -> None:
     if is_binary(value_type(column.arrow)):
         feature.type = feature.BYTES
         _fill_common(feature.bytes_stats.common_stats, column, values, rows)
-        feature.bytes_stats.unique = texts.distinct.number
+        feature.bytes_stats.unique = texts.distinct.number_among(values)
         if values:
             stats = feature.bytes_stats
             stats.avg_num_bytes = texts.length.mean
@@ -72,7 +72,7 @@ def _fill_texts(feature: Any, column: Column, texts: Texts, rows: int) -> None:
     feature.type = feature.STRING
     stats = feature.string_stats
     _fill_common(stats.common_stats, column, values, rows)
-    stats.unique = texts.distinct.number
+    stats.unique = texts.distinct.number_among(values)
     stats.avg_length = texts.length.mean or 0.0
     if not texts.distinct.is_complete:
         return

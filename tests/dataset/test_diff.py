@@ -1,5 +1,6 @@
 """`diff`: the same rows are the same data, whatever their order and files."""
 
+import dataclasses
 import datetime
 import json
 import shutil
@@ -21,13 +22,6 @@ SPLITS = {"train": list(range(7)), "test": [7, 8, 9]}
 def first(tmp_path):
     make_dataset(tmp_path / "a", TABLE, splits=SPLITS)
     return tmp_path / "a"
-
-
-def test_a_dataset_does_not_differ_from_itself(first):
-    found = diff(first, first)
-    assert found.same_data
-    assert found.lines() == []
-    assert json.loads(json.dumps(found.to_json()))["same_data"] is True
 
 
 def test_reordered_and_resharded_copies_are_the_same_data(first, tmp_path):
@@ -120,7 +114,7 @@ def test_a_split_that_only_one_has(first, tmp_path):
 
 
 def test_schemas_differ_by_type_store_and_columns(tmp_path):
-    features = [Feature("id", "int64"), Feature("name", "text", default="-")]
+    features = [Feature("id", "int64"), Feature("name", "text")]
     make_dataset(tmp_path / "a", TABLE, features=features)
     examples = list(load(tmp_path / "a").examples())
     schema = load(tmp_path / "a").schema
@@ -137,7 +131,23 @@ def test_schemas_differ_by_type_store_and_columns(tmp_path):
     write_examples(tmp_path / "c", {"data": [examples]}, stored)
     found = diff(tmp_path / "a", tmp_path / "c")
     assert found.schema == ("column 'id' is stored as auto in A, text in B",)
-    assert "default of column 'name' is - in A, none in B" in found.notes
+
+
+DATA = {"labels": ("n0", "n1"), "dtype": "<U2"}
+NOTES = {"default": ["-"], "fill": "-", "allowed": {"min": ""}, "nullable": False}
+
+
+@pytest.mark.parametrize("option", [*DATA, *NOTES])
+def test_every_option_of_a_column_is_compared(first, tmp_path, option):
+    examples, schema = list(load(first).examples()), load(first).schema
+    name = dataclasses.replace(schema["name"], nullable=True)
+    changed = dataclasses.replace(name, **{option: (DATA | NOTES)[option]})
+    for path, feature in {"b": name, "c": changed}.items():
+        write_examples(tmp_path / path, {"data": [examples]}, schema.edit(name=feature))
+    found = diff(tmp_path / "b", tmp_path / "c")
+    assert found.same_data == (option in NOTES)
+    assert len(found.lines()) == (2 if option == "labels" else 1)
+    assert json.loads(json.dumps(found.to_json()))["same_data"] is found.same_data
 
 
 def test_the_order_of_columns_is_a_note(tmp_path):

@@ -68,8 +68,13 @@ def test_write_warns_of_digits_that_the_schema_cuts(tmp_path):
         bt.write(tmp_path / "a.csv", tmp_path / "out", schema=schema)
 
 
+def test_write_warns_of_values_that_rounding_makes_equal(tmp_path):
+    with pytest.warns(OutputWarning, match="^float32 is too coarse for 'start': "):
+        bt.write({"start": [100000001.5, 100000002.5], "same": [0.1, 0.1]}, tmp_path / "out")
+
+
 def test_a_clean_job_has_no_warning(tmp_path, recwarn):
-    (tmp_path / "a.csv").write_text("x\n0.5\n1.5\n")
+    (tmp_path / "a.csv").write_text("x,y\n0.5,0.1\n1.5,0.1\n")
     bt.write(tmp_path / "a.csv", tmp_path / "out")
     bt.extract(tmp_path / "a.csv", tmp_path / "stage")
     assert not recwarn

@@ -169,14 +169,13 @@ def test_a_row_has_one_reject():
         (pa.int64(), {"min": 1.5}),
         (pa.uint8(), {"max": 300}),
         (pa.int64(), {"pattern": "a"}),
-        (pa.binary(), {"pattern": "a("}),
         (pa.list_(pa.struct({"a": pa.int64()})), {"max": 1}),
         (pa.string(), {"pattern": "a("}),
         (pa.string(), {"pattern": "a)(b"}),
+        (pa.string(), {"pattern": r"\Qa.b"}),
         (pa.struct({"a": pa.int64()}), {"min": 1}),
         (pa.map_(pa.string(), pa.int64()), {"values": [1]}),
         (pa.fixed_shape_tensor(pa.uint8(), [2, 2]), {"max": 1}),
-        (pa.uuid(), {"pattern": "a"}),
     ],
 )
 def test_limits_that_do_not_fit_the_type_are_refused(arrow, allowed):
@@ -191,8 +190,6 @@ def test_limits_that_do_not_fit_the_type_are_refused(arrow, allowed):
         ('"allowed": {"min": [1]}', r"invalid limit 'min': \[1\]"),
         ('"allowed": {"values": "abc"}', "invalid limit 'values': 'abc'"),
         ('"allowed": {"max_null_share": 2}', "invalid limit 'max_null_share': 2"),
-        ('"min": [1]', r"invalid limit 'min': \[1\]"),
-        ('"values": "abc"', "invalid limit 'values': 'abc'"),
     ],
 )
 def test_wrong_limits_in_json_are_refused(json, message):
@@ -201,9 +198,10 @@ def test_wrong_limits_in_json_are_refused(json, message):
 
 
 def test_limits_may_stand_beside_the_type():
-    limits = '"min": 0, "values": [1, 2], "max_null_share": 0.5'
-    given = Schema.loads(f'{{"features": [{{"name": "c", "type": "int64", {limits}}}]}}')
-    assert given["c"].allowed == {"min": 0, "values": [1, 2], "max_null_share": 0.5}
+    limits = '"min": 0, "values": [0.1, 2], "max_null_share": 0.5'
+    given = Schema.loads(f'{{"features": [{{"name": "c", "type": "double", {limits}}}]}}')
+    assert given["c"].allowed == {"min": 0, "values": [0.1, 2], "max_null_share": 0.5}
+    assert codes(pa.array([0.1, 2, 1.5]), given["c"])[0] == {2: "not-allowed"}
     assert Schema.loads(given.dumps()) == given
 
 
