@@ -271,7 +271,8 @@ class Block:
         """Return the columns whose hash decides the split: none for all bytes, None for no hash."""
         if self._is_single or batch.split or self._layout.splits.column:
             return None
-        return self._layout.group or (() if batch.encoded else content_columns(batch.data.schema))
+        content = () if batch.encoded else content_columns(batch.data.schema)
+        return self._layout.splits.group or content or self._layout.group
 
     def _torn(self, batch: Batch, written: Int64Array) -> int:
         """Return how many source rows became several rows that are in different splits."""
