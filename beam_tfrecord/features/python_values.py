@@ -38,6 +38,8 @@ PLAIN_TYPES: dict[type, pa.DataType] = {
 }
 _INTEGERS = (int, np.integer, np.bool_, type(None))
 _UNITS = ("s", "ms", "us", "ns")
+# Microseconds of the units that are coarser.
+_STEPS = {"s": 10**6, "ms": 1000}
 # Bits of integers that float32 represents exactly.
 _EXACT_IN_FLOAT32 = 16
 # Of decimal256.
@@ -321,11 +323,10 @@ def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunke
     if pa.types.is_date32(arrow):
         # Arrow infers this type of NumPy's days, but does not convert them to it.
         values = [one.item() if isinstance(one, np.datetime64) else one for one in values]
-    if (finer := _in_microseconds(arrow)) and not any(
-        isinstance(one, np.generic) for one in values
-    ):
-        # Arrow would cut what is finer than the unit.
-        return pa.array(values, finer).cast(arrow)
+    step = _STEPS.get(getattr(arrow, "unit", ""), 1)
+    if step > 1 and any(_microseconds(value) % step for value in values):
+        # Arrow would cut it.
+        raise ValueError(f"a time is finer than {arrow}")
     array = pa.array(values, arrow, from_pandas=False)
     if pa.types.is_decimal(arrow):
         # Arrow turns a number that is 39 digits finer than the type into 0.
@@ -335,13 +336,9 @@ def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunke
     return array
 
 
-def _in_microseconds(arrow: pa.DataType) -> pa.DataType | None:
-    """Return a type of times in a coarser unit with microseconds; None for any other type."""
-    if getattr(arrow, "unit", "") not in ("s", "ms"):
-        return None
-    if pa.types.is_time(arrow):
-        return pa.time64("us")
-    return pa.duration("us") if pa.types.is_duration(arrow) else pa.timestamp("us", arrow.tz)
+def _microseconds(time: Any) -> int:
+    found: int = getattr(time, "microsecond", 0) or getattr(time, "microseconds", 0)
+    return found
 
 
 def _silent_change(values: Iterable[Any], arrow: pa.DataType) -> str:
