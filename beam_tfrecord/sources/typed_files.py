@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
+from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_text
 from beam_tfrecord.features.common_types import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.features.convert_to_schema import convert
@@ -412,7 +412,7 @@ def _batch(
         values = data.column(field.name)
         if pa.types.is_run_end_encoded(values.type):
             # Arrow counts no nulls in such arrays.
-            values = pc.run_end_decode(values)
+            values = bare_array(values)
         try:
             array, misfits, problem = _converted(values, field.type)
         except pa.ArrowNotImplementedError as error:

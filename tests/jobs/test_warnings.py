@@ -56,8 +56,8 @@ def test_every_job_warns_at_the_line_of_its_caller(tmp_path, job):
         job(tmp_path / "a.csv", tmp_path / "out")
     texts = [str(one.message) for one in warned]
     assert texts[-1] == REJECTED % (tmp_path / "out")
-    told = [text.partition(" became several that lie in different splits")[1] for text in texts]
-    assert any(told) == (job in (write, pipeline))
+    torn = [text.partition(" became several that lie in different splits")[1] for text in texts]
+    assert any(torn) == (job in (write, pipeline))
     assert {one.filename for one in warned} == {__file__}
 
 

@@ -49,7 +49,8 @@ def program(tmp_path):
         return subprocess.Popen(
             [sys.executable, *options.pop("flags", []), "program.py", str(workers)],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            # A program that is killed leaves the temporary directory of its pipeline.
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -308,7 +309,9 @@ def test_a_command_that_ends_early_leaves_no_process(tmp_path, program, number):
     ended(program("pass"))  # after it the table is there
     command = "from beam_tfrecord.cli.main import main; main()"
     words = ["write", "a.parquet", "out/", "--map", "f.py:keep", "--workers", "2", "--quiet"]
-    process = subprocess.Popen([sys.executable, "-c", command, *words], cwd=tmp_path)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", command, *words]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     until_s = time.monotonic() + 60
     # The command loads the file first, then the program that forks.
     while len(list(tmp_path.glob("pid-*"))) < 2 and time.monotonic() < until_s:

@@ -346,9 +346,9 @@ def test_what_is_not_read_is_said(tmp_path, recwarn):
     write_coco(tmp_path / "i.json", [image_of(1)], annotations)
     manifest = bt.write(tmp_path / "i.json", tmp_path / "out", from_="coco")
     assert manifest.splits["data"].examples == 1
-    told = "".join(map(str, recwarn))
-    assert "3 annotations in i.json left out: images that are not in the file, such as 0" in told
-    assert "annotations in i.json have keys that are not read: keypoints" in told
+    warned = "".join(map(str, recwarn))
+    assert "3 annotations in i.json left out: images that are not in the file, such as 0" in warned
+    assert "annotations in i.json have keys that are not read: keypoints" in warned
 
 
 @pytest.mark.parametrize(("key", "reference"), [("é", "é"), (7, "7"), ("7", 7)])

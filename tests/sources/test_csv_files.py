@@ -83,7 +83,7 @@ def test_a_conflict_names_the_value_and_its_cure(write, tmp_path, cells, told):
 
 
 @pytest.mark.parametrize(
-    ("values", "null", "expected", "told"),
+    ("values", "null", "expected", "named"),
     [
         (["2002", "no"], [], ["2002", "no"], ["no"]),
         (["", "2002"], [], ["", "2002"], [""]),
@@ -92,14 +92,14 @@ def test_a_conflict_names_the_value_and_its_cure(write, tmp_path, cells, told):
         (["no", "yes"], [], ["no", "yes"], []),
     ],
 )
-def test_words_in_directories_are_told_or_null(write, tmp_path, values, null, expected, told):
+def test_words_in_directories_are_named_or_null(write, tmp_path, values, null, expected, named):
     for value in values:
         (tmp_path / f"k={value}").mkdir()
         write("a\n1\n", f"k={value}/a.csv")
     source = Csv(tmp_path, null_words=null)
     assert sorted(rows_and_rejects(source)[0]["k"].to_pylist(), key=str) == expected
     lines = [line.partition(": pass --null")[0] for line in source.inferred()[1]]
-    assert lines == [f"k: text because of the directory 'k={word}'" for word in told]
+    assert lines == [f"k: text because of the directory 'k={word}'" for word in named]
 
 
 @pytest.mark.parametrize(
