@@ -40,7 +40,7 @@ from beam_tfrecord.records.examples import (
     types_in,
 )
 from beam_tfrecord.records.tfrecord import framed_records
-from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
+from beam_tfrecord.rows.batch import Batch, Origin, Reject, count_rejects
 
 # Batches are encoded in pieces of this size: it bounds memory if rows are large, such as images.
 PIECE_BYTES = 16 * 2**20
@@ -148,7 +148,7 @@ class Block:
             records=len(written),
             rejects=counted.rejects + len(rejects),
             sort_keys_by_bytes=(
-                batch.exact_origin is None and not self._layout.key and batch.num_rows > 0
+                self._origin_of(batch) is None and not self._layout.key and batch.num_rows > 0
             ),
             splits_assigned=batch.split is not None if batch.num_rows else None,
             group=self._group(batch) if batch.num_rows else None,
@@ -262,10 +262,14 @@ class Block:
         number, bits = self._inputs.number(batch.step_path), self._inputs.bits
         if not layout.shuffle and batch.origin is not None:
             return sort_keys_in_source_order(batch.origin, written, batch.num_rows, number, bits)
-        if (origin := batch.exact_origin) is not None:
+        if (origin := self._origin_of(batch)) is not None:
             return sort_keys_by_origin(origin, written, batch.num_rows, self._sort_seed, number)
         sort_keys = native.hash_records(self.arena.data, starts, self._sort_seed)
         return sort_keys if layout.shuffle else sort_keys_after_input(sort_keys, number, bits)
+
+    def _origin_of(self, batch: Batch) -> Origin | None:
+        """Return the origin that gives rows their sort keys; None if their bytes do."""
+        return None if self._layout.dedup else batch.exact_origin
 
     def _group(self, batch: Batch) -> tuple[str, ...] | None:
         """Return the columns whose hash decides the split: none for all bytes, None for no hash."""

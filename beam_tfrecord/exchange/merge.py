@@ -21,6 +21,7 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.exchange.copies import CopyFilter
 from beam_tfrecord.exchange.merge_plan import (
     MOST_SECTION_BYTES,
     SECTION_BYTES,
@@ -32,6 +33,7 @@ from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT
+from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
@@ -110,8 +112,15 @@ def _neighbours(sections: Sequence[Section], max_bytes: int) -> Iterator[list[Se
 class Merger:
     """Merges runs into shards section by section, in buffers that it reuses."""
 
-    def __init__(self, layout: Layout, directory: str, progress: ProgressLog | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        directory: str,
+        progress: ProgressLog | None = None,
+        tally: Tally | None = None,
+    ) -> None:
         self._layout = layout
+        self._copies = CopyFilter(tally) if layout.dedup and tally is not None else None
         self._directory = directory
         self._reader = SliceReader()
         self._progress = progress or ProgressLog(None, WRITING)
@@ -142,6 +151,9 @@ class Merger:
             except BaseException:
                 writer.abort()
                 raise
+            if self._copies is not None:
+                finished = dataclasses.replace(finished, copies=self._copies.take())
+                self._progress.add(finished.copies.records)
             yield finished
         self._progress.flush()
 
@@ -155,10 +167,13 @@ class Merger:
             for section in group.sections:
                 first = int(np.searchsorted(sort_keys, np.uint64(section.first_key)))
                 end = int(np.searchsorted(sort_keys, np.uint64(section.last_key), side="right"))
-                inside = sort_keys[first:end]
-                if may_spread and is_small(section) and (inside[1:] == inside[:-1]).any():
-                    records.reorder(first, spread_copies(inside, section))
-                for data, sizes in records.pieces(self.buffer, first, end, is_run=False):
+                inside = records.where(slice(first, end))
+                if self._copies is not None:
+                    inside = self._copies.firsts(inside, section)
+                keys = inside.sorted_keys
+                if may_spread and is_small(section) and (keys[1:] == keys[:-1]).any():
+                    inside = inside.where(spread_copies(keys, section))
+                for data, sizes in inside.pieces(self.buffer, 0, len(keys), is_run=False):
                     yield section, data, sizes
 
     def sorted(

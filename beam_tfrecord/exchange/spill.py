@@ -14,7 +14,7 @@ import itertools
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,11 +75,14 @@ class SortedRecords:
         """Sort key of each record, in sorted order, shape `[n]`."""
         return self.sort_keys[self.order]
 
-    def reorder(self, first: int, order: Int64Array) -> None:
-        """Put the records from position `first` of the sorted order into another order."""
-        for array in (self.order, self.sizes):
-            part = array[first : first + len(order)]
-            part[:] = part[order]
+    def where(self, picked: slice | npt.NDArray[Any]) -> SortedRecords:
+        """Return the records at some positions of the sorted order, all of one split."""
+        return dataclasses.replace(self, order=self.order[picked], sizes=self.sizes[picked])
+
+    def framed(self, at: int) -> UInt8Array:
+        """Return the frame of the record at a position of the sorted order."""
+        start = self.starts[self.order[at]]
+        return self.data[start : start + self.sizes[at]]
 
     def pieces(
         self, buffer: Buffer, first: int, end: int, limit: int = WRITE_BYTES, *, is_run: bool

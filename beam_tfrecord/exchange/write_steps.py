@@ -231,7 +231,8 @@ def _merge(
         gathered
         | "PlanMerges" >> beam.FlatMap(_step(_plan_merges, job), checked)
         | "SpreadMerges" >> beam.Reshuffle()  # the sections of a task
-        | "MergeShards" >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names))  # FinishedShard
+        | "MergeShards"
+        >> beam.ParDo(_Merge(job), beam.pvalue.AsSingleton(names), checked)  # FinishedShard
     )
 
 
@@ -290,14 +291,14 @@ class _Merge(beam.DoFn):
         self._checked: set[str] = set()
 
     def process(
-        self, sections: tuple[Section, ...], names: Sequence[RunName]
+        self, sections: tuple[Section, ...], names: Sequence[RunName], tally: Tally
     ) -> Iterator[FinishedShard]:
-        yield from self._merge((sections, names))
+        yield from self._merge((sections, names, tally))
 
     def _shards(
-        self, task: tuple[tuple[Section, ...], Sequence[RunName]]
+        self, task: tuple[tuple[Section, ...], Sequence[RunName], Tally]
     ) -> Iterator[FinishedShard]:
-        sections, names = task
+        sections, names, tally = task
         directory, is_resumable = self._job.directory, self._job.is_resumable
         runs = [name.path for name in names if name.may_hold(sections)]
         to_do: list[Section] = []
@@ -314,7 +315,7 @@ class _Merge(beam.DoFn):
                 keys.append(key)
         if self._merger is None:
             progress = ProgressLog(directory, WRITING)
-            self._merger = Merger(self._job.layout, directory, progress)
+            self._merger = Merger(self._job.layout, directory, progress, tally)
         merged = self._merger.merge(
             to_do,
             # In source order, the order of runs resolves ties, so sort the runs by name,

@@ -52,6 +52,18 @@ class ColumnStats:
             null_structs=self.null_structs + other.null_structs,
         )
 
+    def without(self, copies: ColumnStats) -> ColumnStats:
+        """Return the statistics without those of rows of which an equal one stays."""
+        # An example does not tell a struct of nulls from a null one.
+        absent = self.missing + self.null_structs - copies.missing
+        null_structs = min(self.null_structs, absent)
+        return dataclasses.replace(
+            self,
+            missing=absent - null_structs,
+            nan=self.nan - copies.nan,
+            null_structs=null_structs,
+        )
+
     def to_json(self, arrow: pa.DataType) -> dict[str, Any]:
         """Return the keys that the statistics add to the JSON of a feature of type `arrow`."""
         out: dict[str, Any] = {"missing": self.missing}

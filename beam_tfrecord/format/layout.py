@@ -321,8 +321,14 @@ class Layout:
     seed: int = 0
     compression: str = ""
     names: ShardNames = ShardNames()
+    dedup: bool = False
 
     def __post_init__(self) -> None:
+        if self.dedup and not self.shuffle:
+            raise UsageError(
+                "--dedup finds copies in the shuffled order: it cannot be combined with "
+                "--no-shuffle"
+            )
         if self.key and not self.shuffle:
             raise UsageError(
                 "--key decides the shuffled order: it cannot be combined with --no-shuffle"

@@ -49,6 +49,7 @@ class Tally:
     opaque: bool = False
     copies: DuplicateCount | None = None
     torn: int = 0
+    dropped: int = 0
     refused: Refused | None = None
     staged: bytes = b""
 
@@ -69,8 +70,28 @@ class Tally:
             opaque=self.opaque or other.opaque,
             copies=_joined(self.copies, other.copies, DuplicateCount.merge),
             torn=self.torn + other.torn,
+            dropped=self.dropped + other.dropped,
             refused=merge_refused(self.refused, other.refused),
             staged=_same_staged(self.staged, other.staged),
+        )
+
+    def without(self, copies: Tally) -> Tally:
+        """Return the tally without `copies`, records of which an equal one stays."""
+        if not copies.records:
+            return self
+        observed = {name: self.observed[name].without(of) for name, of in copies.observed.items()}
+        present = {
+            name: dataclasses.replace(of, present=of.present - copies.discovered[name].present)
+            for name, of in self.discovered.items()
+            if name in copies.discovered
+        }
+        return dataclasses.replace(
+            self,
+            records=self.records - copies.records,
+            observed=observed,
+            discovered={**self.discovered, **present},
+            copies=None,
+            dropped=copies.records,
         )
 
     def final_schema(self) -> Schema:

@@ -165,6 +165,7 @@ def make_settings(call: WriteOptions) -> Settings:
         seed=check_seed(call.seed),
         compression=codec,
         names=ShardNames(shard_suffix(codec)),
+        dedup=call.dedup,
     )
     kept_splits = splits_of(source)
     layout.shards.check(kept_splits or layout.splits.filled_names)

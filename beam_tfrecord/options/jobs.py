@@ -120,6 +120,8 @@ class WriteOptions(PreprocessOptions, JobOptions):
     shuffle: Annotated[bool, Option(
         "Keep the order of the input.", "--no-shuffle", "False keeps the order of the input.",
         common=True)] = True
+    dedup: Annotated[bool, Option(
+        "Leave out rows that are exact copies of another one of their split.", "--dedup")] = False
     seed: Annotated[int | None, Option(
         "Seed of the order and of the splits.", "--seed N")] = 0
     shards: Annotated[int | str | Mapping[str, int] | None, Option(

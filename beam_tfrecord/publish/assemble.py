@@ -101,6 +101,7 @@ def publish_dataset(
             *_nan_remarks(schema),
             *_struct_remarks(schema),
             *_torn_remarks(tally),
+            *_dropped_remarks(tally),
         ],
         "copies": duplicates_to_json(tally.copies),
         "refused_pictures": tally.refused and dataclasses.asdict(tally.refused),
@@ -194,6 +195,12 @@ def _torn_remarks(tally: Tally) -> list[str]:
         "bytes of an example decide its split: hold them together by a column with --group, or by "
         "AssignSplits before MapRows"
     ]
+
+
+def _dropped_remarks(tally: Tally) -> list[str]:
+    if not tally.dropped:
+        return []
+    return [f"--dedup left out {counted(tally.dropped, 'row')} equal to another one of the split"]
 
 
 def _with_categories(schema: Schema, fitted: str) -> Schema:

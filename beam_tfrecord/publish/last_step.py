@@ -25,7 +25,7 @@ from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.write_steps import Written
 from beam_tfrecord.format.job_file import PUBLICATION
-from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.publish.assemble import publish_dataset, publish_stage
 from beam_tfrecord.publish.transaction import clear_published, finish_publishing, published_names
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
@@ -58,10 +58,12 @@ def _publish(_: bytes, job: Job, tally: Tally, shards: Sequence[FinishedShard]) 
 
 def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str]:
     job, tally, shards = task
+    copies = merge_tallies(shard.copies for shard in shards)
     if recorded_fault(job.directory) is not None:
         # Steps look for faults about once a second, so this one may have gone on after a fault
         # elsewhere. All earlier steps have recorded their faults by now.
         return
+    tally = tally.without(copies)
     _check_counts(job, tally, shards)
     progress = ProgressLog(job.directory, PUBLISHING)
     progress.add(total=len(shards))

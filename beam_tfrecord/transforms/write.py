@@ -87,6 +87,7 @@ class WriteToTFRecord(Sink):
         shards: Number of shards of all splits, or of each: ``{"train": 64, "test": 8}``.
         shard_size: Bytes of a shard before compression, such as ``"128MB"``.
         shuffle: False keeps the order of the source, if it has one.
+        dedup: Leave out rows that are exact copies of another one of their split.
         seed: Seed of the order and of the splits.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace a dataset at the target.
@@ -114,6 +115,7 @@ class WriteToTFRecord(Sink):
         shards: int | str | Mapping[str, int] | None = None,
         shard_size: int | str | None = None,
         shuffle: bool = True,
+        dedup: bool = False,
         seed: int | None = 0,
         max_rejects: int | str = 0,
         overwrite: bool = False,
@@ -147,6 +149,7 @@ class WriteToTFRecord(Sink):
             seed=check_seed(seed),
             compression=compression,
             names=names,
+            dedup=dedup,
         )
         if splits:
             layout.shards.check(layout.splits.filled_names)

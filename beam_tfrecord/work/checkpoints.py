@@ -48,6 +48,7 @@ class FinishedShard:
     stored_xxh64: str = ""
     index_bytes: int = 0
     index_xxh64: str = ""
+    copies: Tally = Tally()
 
     @property
     def index_path(self) -> str:
