@@ -6,6 +6,7 @@ directories per column, values percent-encoded, and ``__HIVE_DEFAULT_PARTITION__
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -116,8 +117,9 @@ def hive_partitions(name: str) -> Partitions:
 def partition_fields(files: Iterable[InputFile], *, union: bool = False) -> list[pa.Field]:
     """Return the columns of the directories of all `files`, in any order.
 
-    A column is int64 if every value is an integer that fits and has no leading zero, else text; if
-    all values are null, its type is null.
+    A column is int64 if every value is an integer that fits and has no leading zero, and date32 if
+    every value is a date such as 2025-12-30; else it is text. If all values are null, its type is
+    null.
     """
     by_name = {file.name: file for file in files}
     distinct = [by_name[name] for name in sorted(by_name)]
@@ -143,11 +145,20 @@ def _type_of(values: Iterable[str | None]) -> pa.DataType:
     known = [value for value in values if value is not None]
     if not known:
         return pa.null()
+    if all(map(_is_date, known)):
+        return pa.date32()
     return pa.int64() if all(map(_is_int64, known)) else pa.string()
 
 
 def _is_int64(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def text_partitions(files: Iterable[InputFile], names: Iterable[str]) -> Iterator[str]:

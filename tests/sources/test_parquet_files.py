@@ -1,5 +1,7 @@
 """The Parquet source over several files: schemas that differ, partitions, a given schema."""
 
+import datetime
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -76,10 +78,18 @@ def test_given_schema_that_needs_rounding_is_refused(tmp_path):
 
 
 def test_partitions_agree_with_pyarrow(tmp_path):
-    table = pa.table({"x": range(6), "k": [3, 1, 2, 3, 1, 2], "name": [*"a b/=", "ü"]})
-    pq.write_to_dataset(table, tmp_path / "d", partition_cols=["k", "name"])
+    days = [datetime.date(2024, 2, 29 - number % 2) for number in range(6)]
+    table = pa.table({"x": range(6), "k": [3, 1, 2, 3, 1, 2], "name": [*"a b/=", "ü"], "day": days})
+    pq.write_to_dataset(table, tmp_path / "d", partition_cols=["k", "name", "day"])
     ours = read_all(Parquet(tmp_path / "d")).sort_by("x")
-    assert ours.to_pylist() == table.select(["x", "k", "name"]).sort_by("x").to_pylist()
+    assert ours.to_pylist() == table.sort_by("x").to_pylist()
+
+
+@pytest.mark.parametrize("name", ["2024-02-30", "20240229", "2024-2-29"])
+def test_partitions_that_are_no_dates_are_text(tmp_path, name):
+    write_parquet(tmp_path / f"day={name}" / "a.parquet", {"x": [1]})
+    write_parquet(tmp_path / "day=2024-01-01" / "a.parquet", {"x": [1]})
+    assert Parquet(tmp_path).schema().field("day").type == pa.string()
 
 
 def test_column_in_file_and_path_is_refused(tmp_path):
