@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError
-from beam_tfrecord.exchange.block import ColumnHashes
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import (
@@ -37,6 +36,7 @@ from beam_tfrecord.features.tf_columns import (
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.native.values import KIND_NAMES, FitRule, UInt64Array
+from beam_tfrecord.records.column_hashes import ColumnHashes
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch
