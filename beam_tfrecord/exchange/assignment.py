@@ -19,7 +19,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT, SPLIT_TWICE, Layout, Splits, is_split_name
 from beam_tfrecord.format.sort_keys import (
-    Inputs,
+    Lineage,
     purpose_seed,
     sort_keys_after_input,
     sort_keys_by_origin,
@@ -68,7 +68,7 @@ class Assigned:
 class Assigner:
     """Assigns sort keys and splits to the records of one batch after the other."""
 
-    def __init__(self, layout: Layout, schema: Schema | None, inputs: Inputs) -> None:
+    def __init__(self, layout: Layout, schema: Schema | None, inputs: Lineage) -> None:
         self._layout = layout
         self._inputs = inputs
         self._columns = ColumnHashes(schema)

@@ -14,7 +14,7 @@ from beam_tfrecord.exchange.assignment import Assigner, Records, SplitNumbers, c
 from beam_tfrecord.features.limits import refuse_limits
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout
-from beam_tfrecord.format.sort_keys import ONE_INPUT, Inputs
+from beam_tfrecord.format.sort_keys import ONE_INPUT, Lineage
 from beam_tfrecord.format.tally import Tally, count_duplicates
 from beam_tfrecord.native.values import Int64Array, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
@@ -40,7 +40,7 @@ class Block:
     """
 
     def __init__(
-        self, layout: Layout, schema: Schema | None = None, inputs: Inputs = ONE_INPUT
+        self, layout: Layout, schema: Schema | None = None, inputs: Lineage = ONE_INPUT
     ) -> None:
         self._layout = layout
         self._inputs = inputs

@@ -49,7 +49,7 @@ def purpose_seed(seed: int, purpose: str) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Inputs:
+class Lineage:
     """The inputs that the rows of one dataset come from, in order."""
 
     step_paths: tuple[StepPath, ...] = ()
@@ -74,7 +74,7 @@ class Inputs:
         return paths.index(step_path) if step_path in paths else len(paths)
 
 
-ONE_INPUT = Inputs()
+ONE_INPUT = Lineage()
 
 
 def sort_keys_by_origin(

@@ -15,7 +15,7 @@ from beam_tfrecord.frameworks.torch_tensors import (
     Tensors,
     use_pipe_for_small_tensors,
 )
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 from beam_tfrecord.loading.batches import IMAGE, Batches, Columns
 
 
@@ -103,7 +103,7 @@ class TorchDataset(Dataset):
         for number, data in enumerate(images if self._is_batch else [images]):
             try:
                 tensors.append(decoder.decode(data))
-            except Fault as fault:
+            except ImageError as fault:
                 option = "--format png" if fault.code == "unsupported" else "--check decode"
                 raise DataError(
                     f"the image of {self._batches.row_text(step, number)} {fault.reason}: write "

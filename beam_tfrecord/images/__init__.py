@@ -28,7 +28,7 @@ class Header(NamedTuple):
     refusal: str | None = None
 
 
-class Fault(Exception):
+class ImageError(Exception):
     """A file that is not an image, is truncated or broken, or exceeds a limit."""
 
     def __init__(self, code: str, reason: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.images import UPRIGHT, Fault, Header
+from beam_tfrecord.images import UPRIGHT, Header, ImageError
 from beam_tfrecord.images.headers import check_pixels, chunks, describe, open_image, pillow_faults
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _load(image: Any, data: bytes, draft: Sequence[int] | None = None) -> None:
 
 
 def _check_rows(data: bytes) -> None:
-    """Raise `Fault` if a PNG lacks rows of pixels."""
+    """Raise `ImageError` if a PNG lacks rows of pixels."""
     width, height, depth, color, _, _, is_interlaced = struct.unpack_from(">IIBBBBB", data, 16)
     bits, parts = depth * _PNG_SAMPLES[color], _PARTS if is_interlaced else [(0, 0, 1, 1)]
     # Each row of a part that is not empty has a byte of its filter.
@@ -173,7 +173,7 @@ def _check_rows(data: bytes) -> None:
     # Room for more than any image has, so that the end of the stream is read, too.
     rows = unpacker.decompress(b"".join(packed), least + 4 * height + 8)
     if len(rows) < least or not (unpacker.eof or unpacker.unconsumed_tail):
-        raise Fault("truncated", "is cut off before the end of its pixels")
+        raise ImageError("truncated", "is cut off before the end of its pixels")
 
 
 def rgb_pixels(data: bytes, *, max_pixels: int) -> np.ndarray:
@@ -210,7 +210,7 @@ def _converted(image: Image, format: str, *, of: str) -> Image:
             return image
         return image.convert("F").point(lambda value: value / 256).convert("L")
     if image.mode in _WIDE_MODES:
-        raise Fault(
+        raise ImageError(
             "unsupported",
             f"has pixels that are {_WIDE_MODES[image.mode]}, for which {format} has no room: "
             "convert it beforehand",

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from beam_tfrecord.images import UPRIGHT, Fault, Header
+from beam_tfrecord.images import UPRIGHT, Header, ImageError
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff")
 """Suffixes, in lower case, of the files that are read as images."""
@@ -64,16 +64,16 @@ def describe(
         with pillow_faults():
             header, is_cut = _read_other(bytes(data[start:end]), max_pixels)
     if not header.width * header.height:
-        raise Fault("damaged", "is damaged: it has no pixels")
+        raise ImageError("damaged", "is damaged: it has no pixels")
     if is_cut and check_end:
-        raise Fault("truncated", "is cut off before its end")
+        raise ImageError("truncated", "is cut off before its end")
     check_pixels(header.width, header.height, max_pixels)
     return header
 
 
 def shown(data: bytes) -> str | None:
     """Return the format and size of an image as text; None for bytes that are no image."""
-    with contextlib.suppress(Fault):
+    with contextlib.suppress(ImageError):
         header = describe(data, check_end=False)
         return f"<{header.format.upper()} {header.width}x{header.height}>"
     return None
@@ -84,7 +84,7 @@ def open_image(data: bytes, *, max_pixels: int) -> Any:
     from PIL import Image, UnidentifiedImageError
 
     if not data:
-        raise Fault("empty", "is empty")
+        raise ImageError("empty", "is empty")
     # Pillow's own limit would refuse what the user allows.
     if (Image.MAX_IMAGE_PIXELS or max_pixels) < max_pixels:
         Image.MAX_IMAGE_PIXELS = max_pixels
@@ -93,33 +93,35 @@ def open_image(data: bytes, *, max_pixels: int) -> Any:
             image = Image.open(io.BytesIO(data), formats=_FORMATS)
         except UnidentifiedImageError:
             reason = f"is not an image, or cut off in its header: it begins with {data[:8]!r}"
-            raise Fault("not-an-image", reason) from None
+            raise ImageError("not-an-image", reason) from None
     check_pixels(*image.size, max_pixels)
     return image
 
 
 def check_pixels(width: int, height: int, max_pixels: int, *, verb: str = "is") -> None:
-    """Raise a `Fault` if an image has more than `max_pixels` pixels."""
+    """Raise an `ImageError` if an image has more than `max_pixels` pixels."""
     if width * height > max_pixels:
         limit = f"more than {max_pixels:,} pixels"
-        raise Fault("too-large", f"{verb} {width}x{height}, {limit}: pass --max-pixels to allow it")
+        raise ImageError(
+            "too-large", f"{verb} {width}x{height}, {limit}: pass --max-pixels to allow it"
+        )
 
 
 @contextlib.contextmanager
 def pillow_faults() -> Iterator[None]:
-    """Convert the errors of Pillow, which have many different types, to a `Fault`."""
+    """Convert the errors of Pillow, which have many different types, to an `ImageError`."""
     from PIL import Image
 
     try:
         yield
-    except Fault:
+    except ImageError:
         raise
     except Image.DecompressionBombError as error:
         reason = f"has far too many pixels: pass --max-pixels to allow it ({error})"
-        raise Fault("too-large", reason) from None
+        raise ImageError("too-large", reason) from None
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise Fault("damaged", f"is damaged or cut off ({text})") from error
+        raise ImageError("damaged", f"is damaged or cut off ({text})") from error
 
 
 def _read_jpeg(data: bytes | bytearray, start: int, stop: int) -> tuple[Header, bool]:
@@ -146,7 +148,7 @@ def _read_jpeg(data: bytes | bytearray, start: int, stop: int) -> tuple[Header, 
             # A thumbnail has an end mark, too, but lies before the pixels.
             return header, data.rfind(_JPEG_END, end, stop) < 0
         at = end
-    raise Fault("damaged", f"is damaged or cut off: it has no segment at byte {at - start}")
+    raise ImageError("damaged", f"is damaged or cut off: it has no segment at byte {at - start}")
 
 
 def _read_other(data: bytes, max_pixels: int) -> tuple[Header, bool]:

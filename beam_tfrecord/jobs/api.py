@@ -18,7 +18,7 @@ from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest
-from beam_tfrecord.jobs.settings import Inputs, extract_settings, make_settings
+from beam_tfrecord.jobs.settings import InputPaths, extract_settings, make_settings
 from beam_tfrecord.options import Option
 from beam_tfrecord.options.jobs import InputOptions, JobOptions, WriteOptions
 from beam_tfrecord.options.sources import SourceOptions
@@ -79,7 +79,7 @@ class _Write(SourceOptions, _ProgressOption, WriteOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Plan(SourceOptions, WriteOptions):
+class _PlanCall(SourceOptions, WriteOptions):
     """The arguments of `plan`."""
 
 
@@ -119,8 +119,8 @@ def write(call: _Write) -> Manifest:
         return run_job(make_settings(ready), display)
 
 
-@_takes(_Plan)
-def plan(call: _Plan) -> "Plan":
+@_takes(_PlanCall)
+def plan(call: _PlanCall) -> "Plan":
     """Return a description of the job that `write` would run with the same arguments.
 
     Nothing is written.
@@ -200,7 +200,7 @@ class Preview(NamedTuple):
 
 
 def preview(
-    inputs: Inputs, *, from_: str | None = None, n: int = 0, **source_options: Any
+    inputs: InputPaths, *, from_: str | None = None, n: int = 0, **source_options: Any
 ) -> Preview:
     """Return the schema of the input and its first `n` rows, as `write` would write them."""
     with contextlib.ExitStack() as stack:

@@ -15,7 +15,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge_plan import run_bytes_of
 from beam_tfrecord.exchange.output_writers import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.sort_keys import Inputs
+from beam_tfrecord.format.sort_keys import Lineage
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.transform import Preprocess
 from beam_tfrecord.records.row_types import returned_schema
@@ -82,7 +82,7 @@ def run_pipelines(
         is_one_pass=settings.is_one_pass,
         is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
         total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
-        inputs=Inputs(
+        inputs=Lineage(
             have_splits=bool(settings.kept_splits), examples=_what_is_known(copies, known)
         ),
         known=known.schema if copies and known is not None else None,
@@ -234,7 +234,7 @@ def _write_preprocessed(settings: Settings, job: Job, listing: Listing) -> None:
                 settings.layout, schema=settings.schema, faults=job.directory
             )
             rows = rows | "Split" >> assign
-            inputs = Inputs(have_splits=True)
+            inputs = Lineage(have_splits=True)
         step = Preprocess(request, schema=raw, directory=job.directory, faults=job.directory)
         step.needed = settings.layout.key
         transformed = rows | "Preprocess" >> step

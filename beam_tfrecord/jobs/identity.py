@@ -135,7 +135,7 @@ def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
 PLAN_NAME = "plan.json"
 
 
-class _Plan(msgspec.Struct):
+class _PlanFile(msgspec.Struct):
     """The content of ``plan.json``."""
 
     format: str
@@ -145,7 +145,7 @@ class _Plan(msgspec.Struct):
     input_sha256: str
     attempts: int
 
-    def is_of_job(self, other: _Plan) -> bool:
+    def is_of_job(self, other: _PlanFile) -> bool:
         """Return whether both are of the same job and version, of any input and attempt."""
         alike = {"input_sha256": other.input_sha256, "attempts": other.attempts}
         return msgspec.structs.replace(self, **alike) == other
@@ -170,7 +170,7 @@ def begin(
     """Make the temporary directory of a job, or remove results there that cannot be used again."""
     # The units in a stored plan contain the paths of their files.
     listed = sorted((file.path, file.name, file.bytes, *file.stamp, file.digest) for file in files)
-    plan = _Plan(FORMAT, __version__, stored_state.FORMAT, fingerprint, hash_of_each(listed), 1)
+    plan = _PlanFile(FORMAT, __version__, stored_state.FORMAT, fingerprint, hash_of_each(listed), 1)
     old = _read_plan(directory)
     is_same_input = old is not None and old.input_sha256 == plan.input_sha256
     if old is None or not old.is_of_job(plan) or (is_mapped and not is_same_input):
@@ -210,8 +210,8 @@ def remove_unmarked(directory: str) -> None:
                 remove(os.path.join(directory, name))
 
 
-def _read_plan(directory: str) -> _Plan | None:
+def _read_plan(directory: str) -> _PlanFile | None:
     try:
-        return msgspec.json.decode(read_bytes(os.path.join(directory, PLAN_NAME)), type=_Plan)
+        return msgspec.json.decode(read_bytes(os.path.join(directory, PLAN_NAME)), type=_PlanFile)
     except (FileNotFoundError, NotADirectoryError, DataError, msgspec.MsgspecError, RecursionError):
         return None

@@ -41,7 +41,7 @@ from beam_tfrecord.work.job import Identity, Target, directory_target
 
 M = TypeVar("M", Manifest, StageManifest)
 # Paths, or data in memory of any library.
-Inputs = Any
+InputPaths = Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

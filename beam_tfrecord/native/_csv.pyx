@@ -13,7 +13,7 @@ from libc.string cimport memchr, memset
 import numpy as np
 
 from beam_tfrecord.native.values import (
-    BROKEN_ROWS, COLUMN_TEXT_BYTES, Fault, Row, Sighting
+    BROKEN_ROWS, COLUMN_TEXT_BYTES, CsvRowError, Row, Sighting
 )
 
 # Rows tokenised at a time: few enough that their fields stay in the processor's cache.
@@ -333,7 +333,7 @@ cdef class Filler(_Table):
                 value = self.value(row, self.columns[target].column)
             fields, start = <int32_t>self.table.counts[row], self.table.starts[row]
             stop = self.table.stops[row]
-            self.faults.append(Fault(self.rows + row, target, fields, start, stop, value))
+            self.faults.append(CsvRowError(self.rows + row, target, fields, start, stop, value))
 
     def take_faults(self):
         taken, self.faults = self.faults, []

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.native.values import Column, Encoded, FitRule, Found, Frames, Run
+from beam_tfrecord.native.values import DecodedFeature, Encoded, FitRule, Found, Frames, Run
 
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
@@ -82,7 +82,9 @@ def canonical_hashes(data: Any, starts: _Int64s, seed: int) -> _UInt64s:
     Unknown fields of Examples are left out.
     """
 
-def decode(data: Any, starts: _Int64s, features: Sequence[tuple[bytes, int]]) -> list[Column]:
+def decode(
+    data: Any, starts: _Int64s, features: Sequence[tuple[bytes, int]]
+) -> list[DecodedFeature]:
     """Return the wanted features of the records, one column for each (name, kind).
 
     Kinds are 1 bytes, 2 float, 3 int64. A feature with its kind set and no value is present.

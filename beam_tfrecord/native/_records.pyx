@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-from beam_tfrecord.native.values import Column as DecodedValues
+from beam_tfrecord.native.values import DecodedFeature
 from beam_tfrecord.native.values import FAULT_REASONS, KIND_NAMES
 from beam_tfrecord.native.values import Encoded, Found, Frames, Run
 
@@ -362,7 +362,7 @@ cdef class _Decoding:
         value_offsets = _take(&column.value_ends, np.int64) if column.kind == BT_BYTES else None
         values = _take(&column.values, dtype)
         present = self.present[i][:self.records]
-        return DecodedValues(values, value_offsets, self.row_offsets[i], present)
+        return DecodedFeature(values, value_offsets, self.row_offsets[i], present)
 
 
 def decode(data, const int64_t[::1] starts, features):

@@ -81,7 +81,7 @@ class Run(NamedTuple):
     places: UInt64Array
 
 
-class Column(NamedTuple):
+class DecodedFeature(NamedTuple):
     """The decoded values of one feature: m values in n records."""
 
     values: Int64Array | npt.NDArray[np.float32] | UInt8Array
@@ -169,7 +169,7 @@ BROKEN_ROWS = {-1: "a quote that never closes", -2: "text behind a closing quote
 """What is wrong with a CSV row that cannot be divided into fields."""
 
 
-class Fault(NamedTuple):
+class CsvRowError(NamedTuple):
     """A CSV row with a bad value or the wrong number of fields."""
 
     row: int

@@ -147,12 +147,12 @@ def read_part(
     """Yield the records of a part of an open file, in blocks of about `BLOCK_BYTES`."""
     file.seek(start)
     stream = _open_stream(
-        file if compression else cast(BinaryIO, _Part(file, stop - start)), compression
+        file if compression else cast(BinaryIO, _Range(file, stop - start)), compression
     )
     yield from _Scanner(stream, on_fault, reuse=False, at=(start, first_record)).blocks(BLOCK_BYTES)
 
 
-class _Part:
+class _Range:
     """The next bytes of a file as a stream that ends after them."""
 
     def __init__(self, file: BinaryIO, nbytes: int) -> None:

@@ -52,7 +52,7 @@ _NOT_PACKAGES = ("submission_environment_dependencies.txt", "pickled_main_sessio
 _TRANSIENT = (OSError, MemoryError, EOFError)
 
 
-class PackageFault(Exception):
+class PackageError(Exception):
     """An error: a package cannot be installed, for the reason in the text."""
 
 
@@ -165,7 +165,7 @@ def _save(artifact: Any, chunks: Iterator[bytes], directory: str) -> str:
     name, sha256 = _name_and_hash(artifact)
     path = os.path.join(directory, name)
     if not _is_below(name):
-        raise PackageFault(f"staged file {name!r} lies outside of its directory")
+        raise PackageError(f"staged file {name!r} lies outside of its directory")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     digest = hashlib.sha256()
     with open(path, "wb") as file:
@@ -173,7 +173,7 @@ def _save(artifact: Any, chunks: Iterator[bytes], directory: str) -> str:
             digest.update(chunk)
             file.write(chunk)
     if sha256 and sha256 != digest.hexdigest():
-        raise PackageFault(f"staged file {name!r} has come with other bytes")
+        raise PackageError(f"staged file {name!r} has come with other bytes")
     return path
 
 
@@ -204,7 +204,7 @@ def _faults_logged(logging_service: str) -> Iterator[None]:
         yield
     except BaseException as error:
         _log(logging_service, f"worker cannot start: {error}")
-        if not isinstance(error, PackageFault):
+        if not isinstance(error, PackageError):
             raise
         print(f"boot: {error}", file=sys.stderr, flush=True)  # noqa: T201 - as the supervisor
         raise SystemExit(PACKAGE_FAILS) from error
@@ -310,14 +310,14 @@ def _unpack_wheel(path: str, into: str) -> None:
     """
     name = os.path.basename(path)
     if not name.endswith(_WHEEL):
-        raise PackageFault(
+        raise PackageError(
             f"{name!r} is a source package: make a wheel of it (pip wheel --no-deps), and pass that"
         )
     _check_tags(name)
     with zipfile.ZipFile(path) as wheel:
         for member in wheel.namelist():
             if not _is_below(member):
-                raise PackageFault(f"wheel {name!r} has a file outside of itself: {member!r}")
+                raise PackageError(f"wheel {name!r} has a file outside of itself: {member!r}")
         wheel.extractall(into)
     for data in glob.glob(f"{glob.escape(into)}/*.data"):
         for scheme in ("purelib", "platlib"):
@@ -333,10 +333,10 @@ def _check_tags(name: str) -> None:
     try:
         tags = parse_wheel_filename(name)[3]
     except InvalidWheelFilename as error:
-        raise PackageFault(f"{name!r} is not the name of a wheel: {error}") from error
+        raise PackageError(f"{name!r} is not the name of a wheel: {error}") from error
     if tags.isdisjoint(sys_tags()):
         wanted = ", ".join(sorted(map(str, tags)))
-        raise PackageFault(f"wheel {name!r} is for {wanted}, which this machine is not")
+        raise PackageError(f"wheel {name!r} is for {wanted}, which this machine is not")
 
 
 def _own_directory() -> str:
@@ -345,7 +345,7 @@ def _own_directory() -> str:
     try:
         return private_directory(path)
     except OSError as error:
-        raise PackageFault(
+        raise PackageError(
             f"cannot install packages in {path!r} ({error.strerror}): set {CACHE} to another "
             "directory"
         ) from error

@@ -1,11 +1,11 @@
-"""Decides which rows match a filter, and which parts of the input can have a matching row.
+"""Decides which rows match a filter, and which pieces of the input can have a matching row.
 
 This is the only place that decides, for every source and runner. Numbers compare by their exact
 values, whatever their types: no operand is rounded to the type of the other. NaN is neither equal
 to, less than nor greater than any number, as in IEEE 754. Text compares by code points.
 
-Parts of the input are row groups of a file, or whole files. Bounds of their columns tell which of
-them to skip. The answer may be wrong in one direction only: a part without a matching row may seem
+Pieces of the input are row groups of a file, or whole files. Bounds of their columns tell which of
+them to skip. The answer may be wrong in one direction only: a piece without a matching row may seem
 to have one.
 """
 
@@ -248,7 +248,7 @@ def _matches(values: Values, pattern: Literal) -> pa.BooleanArray:
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """What is known of the values of a column, an element for each part.
+    """What is known of the values of a column, an element for each piece.
 
     All values are between `least` and `largest`, but for nulls and NaN; null if it is not known.
     """
@@ -260,15 +260,15 @@ class Bounds:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """Some parts of the input, with the bounds of columns, and a row of those of a single value."""
+class PieceBounds:
+    """Pieces of the input, with the bounds of columns, and a row of those of a single value."""
 
     count: int
     bounds: Mapping[str, Bounds]
     constants: pa.RecordBatch
 
     def may_match(self, condition: Condition, result: bool = True) -> pa.BooleanArray:
-        """Return for each part whether a condition may be true, or false, for one of its rows."""
+        """Return for each piece whether a condition may be true, or false, for one of its rows."""
         if set(condition.columns) <= set(self.constants.schema.names):
             return self._all(rows_that_match(condition, self.constants)[0].as_py() is result)
         match condition:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.damaged_files import PartOfFile, check_values
-from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Piece, TypedFiles, joined
 
 _FILE_MAGIC = b"ARROW1"
 # A footer precedes its length and the magic bytes.
@@ -37,7 +37,7 @@ _EXPANSION = 2
 
 @dataclasses.dataclass(frozen=True)
 class Arrow(TypedFiles):
-    """Arrow IPC files and streams, and Feather V2 files; a part is some record batches."""
+    """Arrow IPC files and streams, and Feather V2 files; a piece is some record batches."""
 
     kind: ClassVar[str] = "arrow"
     title: ClassVar[str] = "Arrow"
@@ -56,7 +56,7 @@ class Arrow(TypedFiles):
         found = _in_file(raw) if is_file else _in_stream(raw)
         # The dictionaries of a stream are those before the batch.
         is_whole = not is_file and "dictionary<" in text
-        parts = joined(found, sys.maxsize if is_whole else self.part_bytes)
+        pieces = joined(found, sys.maxsize if is_whole else self.piece_bytes)
 
         def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
             included = [schema.get_field_index(name) for name in fields.names]
@@ -68,10 +68,10 @@ class Arrow(TypedFiles):
                 stream = pa.PythonFile(PartOfFile(head, raw, start, stop), mode="r")
                 yield from map(check_values, pa.ipc.open_stream(stream, options=options))
 
-        return OpenTable(schema, parts, read)
+        return OpenTable(schema, pieces, read)
 
 
-def _in_file(raw: pa.NativeFile) -> Iterator[Part]:
+def _in_file(raw: pa.NativeFile) -> Iterator[Piece]:
     """Yield the record batches of a file."""
     for number, (start, metadata_bytes, body_bytes) in enumerate(_listed(raw)):
         raw.seek(start)
@@ -82,7 +82,7 @@ def _in_file(raw: pa.NativeFile) -> Iterator[Part]:
         num_rows = struct.unpack_from("<q", metadata, rows)[0] if rows else 0
         nbytes = metadata_bytes + body_bytes
         decoded = nbytes * (_EXPANSION if is_compressed else 1)
-        yield Part(number, number + 1, num_rows, nbytes, decoded)
+        yield Piece(number, number + 1, num_rows, nbytes, decoded)
 
 
 def _listed(raw: pa.NativeFile) -> list[tuple[int, int, int]]:
@@ -135,7 +135,7 @@ def _pointed(data: bytes, at: int) -> int:
     return at + int(struct.unpack_from("<I", data, at)[0])
 
 
-def _in_stream(raw: pa.NativeFile) -> Iterator[Part]:
+def _in_stream(raw: pa.NativeFile) -> Iterator[Piece]:
     """Yield the record batches of a stream, each with the dictionaries before it."""
     raw.seek(0)
     reader = pa.ipc.open_stream(raw)
@@ -143,7 +143,7 @@ def _in_stream(raw: pa.NativeFile) -> Iterator[Part]:
     for batch in reader:
         stop = raw.tell()
         nbytes = stop - start
-        yield Part(start, stop, batch.num_rows, nbytes, max(nbytes, batch.nbytes))
+        yield Piece(start, stop, batch.num_rows, nbytes, max(nbytes, batch.nbytes))
         start = stop
     if rest := raw.size() - raw.tell():
         raise ValueError(f"{rest:,} bytes follow the end of its stream")

@@ -24,7 +24,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.damaged_files import MOST_BYTES, PartOfFile, check_values, incomplete
-from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, joined
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Piece, TypedFiles, joined
 
 _SYNC_BYTES = 16
 # Rows are decoded up to about this number of bytes at a time.
@@ -57,7 +57,7 @@ _LOGICAL: dict[tuple[str, Any], pa.DataType] = {
 
 @dataclasses.dataclass(frozen=True)
 class Avro(TypedFiles):
-    """Avro object container files; a part is some blocks."""
+    """Avro object container files; a piece is some blocks."""
 
     kind: ClassVar[str] = "avro"
     title: ClassVar[str] = "Avro"
@@ -75,8 +75,8 @@ class Avro(TypedFiles):
                     f"column {name!r} of {file.name} {of.problem}: leave it out with --columns"
                 )
         fields = [pa.field(name, of.arrow, of.is_nullable) for name, of in header.columns.items()]
-        parts = joined(_parts(raw, header), self.part_bytes)
-        return OpenTable(pa.schema(fields), parts, functools.partial(_read, raw, header))
+        pieces = joined(_pieces(raw, header), self.piece_bytes)
+        return OpenTable(pa.schema(fields), pieces, functools.partial(_read, raw, header))
 
 
 class _Header(NamedTuple):
@@ -132,12 +132,12 @@ def _blocks(raw: pa.NativeFile, header: _Header, start: int, stop: int) -> Itera
         raise ValueError(f"it is cut off in its last {rest:,} bytes")
 
 
-def _parts(raw: pa.NativeFile, header: _Header) -> Iterator[Part]:
+def _pieces(raw: pa.NativeFile, header: _Header) -> Iterator[Piece]:
     start = header.nbytes
     expansion = 1 if header.codec == "null" else _EXPANSION
     for block in _blocks(raw, header, start, raw.size()):
         stop = start + block.size
-        yield Part(start, stop, block.num_records, block.size, block.size * expansion)
+        yield Piece(start, stop, block.num_records, block.size, block.size * expansion)
         start = stop
 
 

@@ -76,7 +76,7 @@ SOURCES: dict[str, type[Source]] = {
     )
 }
 
-Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 KINDS_BY_SUFFIX = {suffix: source.kind for source in SOURCES.values() for suffix in source.suffixes}
@@ -165,7 +165,7 @@ def _package(entry: metadata.EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.module
 
 
-def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
+def detect_kind(inputs: InputPaths, *, from_: str | None = None) -> str:
     """Return the kind of source of some inputs, a key of `SOURCES`."""
     paths = as_paths(inputs)
     if not paths:
@@ -188,7 +188,7 @@ def detect_kind(inputs: Inputs, *, from_: str | None = None) -> str:
 
 
 def make_source(
-    inputs: Inputs | OnDisk,
+    inputs: InputPaths | OnDisk,
     *,
     from_: str | None = None,
     columns: Sequence[str] | None = None,
@@ -251,7 +251,7 @@ def skipped_counts(source: Source, files: Iterable[InputFile]) -> dict[str, int]
 
 
 def parse_options(
-    pairs: Iterable[str], inputs: Inputs, *, from_: str | None = None
+    pairs: Iterable[str], inputs: InputPaths, *, from_: str | None = None
 ) -> dict[str, Any]:
     """Parse the texts ``name=value`` of options of a source of another package.
 

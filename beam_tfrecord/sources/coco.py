@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 from beam_tfrecord.native.values import BoolArray
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile, Scan, Source
@@ -110,7 +110,7 @@ class Coco(CocoOptions, ImageSource):
             try:
                 masks[number] = _masks_of(row, _OF_CLASSES in schema.names)
             except NoMask as error:
-                rows.faults.setdefault(number, Fault("bad-mask", f"has an object {error}"))
+                rows.faults.setdefault(number, ImageError("bad-mask", f"has an object {error}"))
 
         def more(accepted: list[int], columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
             sizes = zip(columns["width"].to_pylist(), columns["height"].to_pylist(), strict=True)

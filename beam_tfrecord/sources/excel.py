@@ -34,7 +34,7 @@ from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
     OpenTable,
-    Part,
+    Piece,
     TypedFiles,
     check_names,
     framing_bytes,
@@ -95,7 +95,7 @@ class Excel(ExcelOptions, TypedFiles):
             )
             names = self._header(next(rows, ((), ()))[0], _Place(file.name, sheet, 1))
             check_names(filter(None, names), file)
-            columns = [_Column(name) for name in names]
+            columns = [_SheetColumn(name) for name in names]
             wanted = [at for at, name in enumerate(names) if name and self.reads(name)]
             read = None if self.columns is None else wanted
             count = 0
@@ -107,8 +107,8 @@ class Excel(ExcelOptions, TypedFiles):
         fields = [columns[at].field(count, self.typed.get(names[at]), file) for at in wanted]
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
-        part = Part(0, 1, count, file.bytes, encoded, encoded)
-        return Scan(chunk, Contents(pa.schema(fields), tuple(filter(None, names)), (part,)))
+        piece = Piece(0, 1, count, file.bytes, encoded, encoded)
+        return Scan(chunk, Contents(pa.schema(fields), tuple(filter(None, names)), (piece,)))
 
     @property
     def chosen_types(self) -> Mapping[str, Any]:
@@ -197,7 +197,7 @@ class _Place(NamedTuple):
 
 
 @dataclasses.dataclass
-class _Column:
+class _SheetColumn:
     """What is known of the values of a column so far."""
 
     name: str
@@ -249,7 +249,7 @@ def _is_parsed(arrow: pa.DataType) -> bool:
         return False
 
 
-def _column(columns: Sequence[_Column], at: int, place: _Place) -> _Column:
+def _column(columns: Sequence[_SheetColumn], at: int, place: _Place) -> _SheetColumn:
     if at < len(columns) and columns[at].name:
         return columns[at]
     raise DataError(f"{place.cell(at)} has a value, but its column has no name in row 1: add one")

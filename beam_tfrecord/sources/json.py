@@ -39,7 +39,7 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch,
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
 from beam_tfrecord.sources.json_text import (
     LINES,
-    Fault,
+    JsonRowError,
     JsonUnit,
     Lines,
     MalformedLine,
@@ -434,7 +434,7 @@ def _column(values: pa.Array, field: pa.Field) -> tuple[pa.Array, list[int]]:
         raise not_readable(field.name, field.type) from error
 
 
-def _reject(unit: Unit, row: int, number: int, fault: Fault) -> Reject:
+def _reject(unit: Unit, row: int, number: int, fault: JsonRowError) -> Reject:
     where = f"{_address_of(unit)}{number}"
     if fault.column:
         cure = "correct it, or choose another type by --types or --schema"

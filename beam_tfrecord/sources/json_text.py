@@ -330,7 +330,7 @@ def _as_text(line: bytes, names: Collection[str]) -> bytes:
     return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}".encode()
 
 
-class Fault(NamedTuple):
+class JsonRowError(NamedTuple):
     """Why a line is not a row: `column` is empty if the fault is not a value of a column."""
 
     column: str
@@ -338,23 +338,23 @@ class Fault(NamedTuple):
     value: str
 
 
-def fault_of(line: bytes, schema: pa.Schema) -> Fault:
+def fault_of(line: bytes, schema: pa.Schema) -> JsonRowError:
     """Return why a line, which `parse_rows` found to be wrong, is not a row of `schema`."""
     shown = line.decode("utf-8", "backslashreplace")
     try:
         found = members(line)
     except MalformedLine as error:
-        return Fault("", str(error), shown)
+        return JsonRowError("", str(error), shown)
     for name in found:
         if name not in schema.names:
             continue
         field = schema.field(name)
         if parse_rows(Lines(line, [0]), pa.schema([field]))[1]:
             return misfit_of(line, field)
-    return Fault("", "is not valid JSON", shown)
+    return JsonRowError("", "is not valid JSON", shown)
 
 
-def misfit_of(line: bytes, field: pa.Field) -> Fault:
+def misfit_of(line: bytes, field: pa.Field) -> JsonRowError:
     """Return the fault of a line whose value of a column does not fit the type of the column."""
     _, text = members(line)[field.name]
-    return Fault(field.name, f"is not {type_name(field.type)}", text)
+    return JsonRowError(field.name, f"is not {type_name(field.type)}", text)

@@ -24,7 +24,7 @@ from beam_tfrecord.features.common_types import always_fits, can_cast, plain_fie
 from beam_tfrecord.native.values import BoolArray, Int64Array
 from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.selection.evaluate import Parts
+from beam_tfrecord.selection.evaluate import PieceBounds
 from beam_tfrecord.sources.base import (
     Chunk,
     InputFile,
@@ -38,7 +38,7 @@ from beam_tfrecord.sources.damaged_files import reason_of
 from beam_tfrecord.sources.files import FileSource, as_paths
 from beam_tfrecord.sources.merge_schemas import constants_of
 from beam_tfrecord.sources.parquet import Parquet, footer_of, pruned_by
-from beam_tfrecord.sources.typed_files import Contents, OpenTable, Part, PartUnit, check_names
+from beam_tfrecord.sources.typed_files import Contents, OpenTable, Piece, PieceUnit, check_names
 from beam_tfrecord.storage import is_remote, list_names
 
 
@@ -132,7 +132,7 @@ class LakeTable(LakeOptions, FileSource):
 
     # What messages call such a table.
     title: ClassVar[str]
-    detail_type: ClassVar[Any] = PartUnit
+    detail_type: ClassVar[Any] = PieceUnit
     file_type: ClassVar[type[InputFile]] = DataFile
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
@@ -197,9 +197,9 @@ class LakeTable(LakeOptions, FileSource):
         # The values of a partition may be enough to leave out a file.
         if condition and file.rows is not None:
             known = constants_of(file, map(types.field, needed.intersection(dict(file.partitions))))
-            if not Parts(1, {}, known).may_match(condition)[0].as_py():
-                part = Part(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
-                return Scan(chunk, Contents(pa.schema([]), (), (part,)))
+            if not PieceBounds(1, {}, known).may_match(condition)[0].as_py():
+                piece = Piece(0, 1, file.rows, file.bytes, file.bytes, 0, is_pruned=True)
+                return Scan(chunk, Contents(pa.schema([]), (), (piece,)))
         with Parquet("").opened(file) as table:
             parquet, inside = table.reader, table.schema
             names = self._names_in(file, inside)
@@ -235,10 +235,10 @@ class LakeTable(LakeOptions, FileSource):
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         (scan,) = scans
-        parts = scan.detail.parts
-        ends = np.cumsum([0, *(part.num_rows for part in parts)])
+        pieces = scan.detail.pieces
+        ends = np.cumsum([0, *(piece.num_rows for piece in pieces)])
         rows = np.diff(ends - np.searchsorted(_deleted(scan.chunk.file), ends))
-        read = rows * [not part.is_pruned for part in parts]
+        read = rows * [not piece.is_pruned for piece in pieces]
         return [
             dataclasses.replace(
                 unit,

@@ -37,7 +37,7 @@ from beam_tfrecord.features.tensors import (
 from beam_tfrecord.options.sources import NumpyOptions
 from beam_tfrecord.sources.base import InputFile, Scan
 from beam_tfrecord.sources.numpy_files import FAULTS, ArrayReader, StoredArray, stored_arrays
-from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Piece, TypedFiles
 
 # Largest size of a batch in bytes, because rows of arrays can be large.
 BATCH_BYTES = 16 * 2**20
@@ -56,7 +56,7 @@ _TEXTS = {"U": pa.string(), "S": pa.binary()}
 
 @dataclasses.dataclass(frozen=True)
 class Numpy(NumpyOptions, TypedFiles):
-    """NumPy arrays in .npy and .npz files; a part is a range of rows.
+    """NumPy arrays in .npy and .npz files; a piece is a range of rows.
 
     The array of an .npy file becomes the column ``data``, and each array of an .npz file a column
     with the name of the array. Each field of a structured dtype becomes a column.
@@ -105,14 +105,14 @@ class Numpy(NumpyOptions, TypedFiles):
             )
         types = {name: TensorType(one.dtype, one.shape) for name, one in columns.items()}
         schema = [pa.field(one.name, types.get(one.name, pa.null())) for one in known]
-        parts = self._parts(file, read, rows, row_bytes + _FEATURE_BYTES * len(columns))
+        pieces = self._pieces(file, read, rows, row_bytes + _FEATURE_BYTES * len(columns))
         return OpenTable(
-            pa.schema(schema), parts, functools.partial(self._read, raw, file, read, columns)
+            pa.schema(schema), pieces, functools.partial(self._read, raw, file, read, columns)
         )
 
-    def _parts(
+    def _pieces(
         self, file: InputFile, read: Sequence[StoredArray], rows: int, record_bytes: int
-    ) -> Iterator[Part]:
+    ) -> Iterator[Piece]:
         """Yield the units of a file."""
         row_bytes = sum(array.row_bytes for array in read)
         is_one = any(array.is_one_unit for array in read)
@@ -121,7 +121,7 @@ class Numpy(NumpyOptions, TypedFiles):
             count = min(step, rows - start)
             nbytes = file.bytes if is_one else count * row_bytes
             encoded = max(1, count * record_bytes)
-            yield Part(start, start + count, count, nbytes, count * row_bytes, encoded)
+            yield Piece(start, start + count, count, nbytes, count * row_bytes, encoded)
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
         scans = list(inferences)
@@ -140,7 +140,7 @@ class Numpy(NumpyOptions, TypedFiles):
         raw: pa.NativeFile,
         file: InputFile,
         arrays: Sequence[StoredArray],
-        columns: Mapping[str, Column],
+        columns: Mapping[str, ArrayColumn],
         start: int,
         stop: int,
         fields: pa.Schema,
@@ -162,7 +162,7 @@ class Numpy(NumpyOptions, TypedFiles):
             # One column more keeps the number of rows where there are no others.
             yield pa.RecordBatch.from_arrays([*found, pa.nulls(last - first)], [*fields.names, ""])
 
-    def _check_type(self, column: Column, field: pa.Field, file: InputFile) -> None:
+    def _check_type(self, column: ArrayColumn, field: pa.Field, file: InputFile) -> None:
         """Check that a column of the schema has the type that follows from that of a file."""
         of = tensor = TensorType(column.dtype, column.shape)
         if isinstance(field.type, TensorType):
@@ -176,7 +176,7 @@ class Numpy(NumpyOptions, TypedFiles):
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class ArrayColumn:
     """A column: an array, or a field of an array with a structured dtype."""
 
     name: str
@@ -199,8 +199,8 @@ def types_of(types: Mapping[str, str] | None) -> dict[str, np.dtype[Any]]:
 
 
 def checked_columns(
-    columns: Iterable[Column], shown: str, types: Mapping[str, np.dtype[Any]]
-) -> dict[str, Column]:
+    columns: Iterable[ArrayColumn], shown: str, types: Mapping[str, np.dtype[Any]]
+) -> dict[str, ArrayColumn]:
     """Return the columns to read of a file by name, with the dtypes of the option ``types``."""
     typed = {one.name: _typed(one, types.get(one.name), shown) for one in columns}
     for name, column in typed.items():
@@ -227,7 +227,7 @@ def _refusal_of(dtype: np.dtype[Any]) -> str | None:
     return None
 
 
-def columns_of(array: StoredArray, fields: tuple[str, ...] = ()) -> Iterator[Column]:
+def columns_of(array: StoredArray, fields: tuple[str, ...] = ()) -> Iterator[ArrayColumn]:
     """Yield the column of an array, or of each of its fields, of which `fields` leads to one."""
     dtype, shape = array.dtype, array.shape[1:]
     for field in fields:
@@ -241,10 +241,10 @@ def columns_of(array: StoredArray, fields: tuple[str, ...] = ()) -> Iterator[Col
     else:
         # The array of an .npy file has no name, so only the fields name the column.
         parts = fields if array.is_alone and fields else (array.name, *fields)
-        yield Column("/".join(parts), array.name, fields, little_endian(dtype), shape)
+        yield ArrayColumn("/".join(parts), array.name, fields, little_endian(dtype), shape)
 
 
-def _typed(column: Column, dtype: np.dtype[Any] | None, shown: str) -> Column:
+def _typed(column: ArrayColumn, dtype: np.dtype[Any] | None, shown: str) -> ArrayColumn:
     """Return a column with the dtype that the option ``types`` has for its raw bytes."""
     if dtype is None:
         return column

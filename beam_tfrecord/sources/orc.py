@@ -12,7 +12,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.damaged_files import check_values
-from beam_tfrecord.sources.typed_files import Batches, OpenTable, Part, TypedFiles, counted_column
+from beam_tfrecord.sources.typed_files import Batches, OpenTable, Piece, TypedFiles, counted_column
 
 if TYPE_CHECKING:
     from pyarrow.orc import ORCFile
@@ -25,7 +25,7 @@ _EXACT_PYARROW = 25
 
 @dataclasses.dataclass(frozen=True)
 class Orc(TypedFiles):
-    """ORC files; a part is a stripe."""
+    """ORC files; a piece is a stripe."""
 
     kind: ClassVar[str] = "orc"
     title: ClassVar[str] = "ORC"
@@ -52,14 +52,14 @@ class Orc(TypedFiles):
             )
 
 
-def _stripes(orc: ORCFile) -> Iterator[Part]:
+def _stripes(orc: ORCFile) -> Iterator[Piece]:
     # pyarrow does not tell the rows of a stripe, so a column is read: of numbers, if there is one.
     counted, found = counted_column(orc.schema), 0
     for stripe in range(orc.nstripes):
         rows = orc.read_stripe(stripe, columns=counted).num_rows
         nbytes = orc.content_length // orc.nstripes
         found += rows
-        yield Part(stripe, stripe + 1, rows, nbytes, nbytes * _EXPANSION)
+        yield Piece(stripe, stripe + 1, rows, nbytes, nbytes * _EXPANSION)
     # Damage may have removed stripes from the footer.
     if found != orc.nrows:
         raise ValueError(f"its footer counts {orc.nrows:,} rows but its stripes hold {found:,}")

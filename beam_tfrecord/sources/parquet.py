@@ -18,7 +18,7 @@ from beam_tfrecord.features.common_types import plain_field, plain_type
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, staged_schema_of
 from beam_tfrecord.format.tally import SPLIT_KEY
-from beam_tfrecord.selection.evaluate import Bounds, Parts
+from beam_tfrecord.selection.evaluate import Bounds, PieceBounds
 from beam_tfrecord.selection.parse import Condition
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.damaged_files import changed
@@ -28,7 +28,7 @@ from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
     OpenTable,
-    Part,
+    Piece,
     TypedFiles,
     check_names,
     framing_bytes,
@@ -134,7 +134,7 @@ def footer_of_none(file: InputFile, columns: Collection[str] | None) -> Contents
 
 
 def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Contents:
-    """Return the contents of the footer of an open file; a part is a row group."""
+    """Return the contents of the footer of an open file; a piece is a row group."""
     inside = parquet.schema_arrow
     # The metadata of a file of a stage states the types that Parquet lacks.
     stated = staged_schema_of(inside) or pa.schema([plain_field(field) for field in inside])
@@ -146,8 +146,8 @@ def footer_of(parquet: pq.ParquetFile, columns: Collection[str] | None) -> Conte
         field.with_nullable(field.nullable and not _has_no_null(parquet, wanted[field.name]))
         for field in fields
     )
-    parts = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
-    return Contents(schema, tuple(inside.names), parts)
+    pieces = tuple(_row_group(index, group, wanted) for index, group in enumerate(groups))
+    return Contents(schema, tuple(inside.names), pieces)
 
 
 def pruned_by(
@@ -167,12 +167,12 @@ def pruned_by(
         arrow = plain_type(parquet.schema_arrow.field(inside).type) if inside in leaves else None
         if arrow and not pa.types.is_nested(arrow) and not isinstance(arrow, pa.BaseExtensionType):
             bounds[name] = _bounds_of(parquet, leaves[inside][0], arrow)
-    found = Parts(len(footer.parts), bounds, constants).may_match(condition).to_pylist()
-    parts = (
-        part._replace(is_pruned=not may_match)
-        for part, may_match in zip(footer.parts, found, strict=True)
+    found = PieceBounds(len(footer.pieces), bounds, constants).may_match(condition).to_pylist()
+    pieces = (
+        piece._replace(is_pruned=not may_match)
+        for piece, may_match in zip(footer.pieces, found, strict=True)
     )
-    return dataclasses.replace(footer, parts=tuple(parts))
+    return dataclasses.replace(footer, pieces=tuple(pieces))
 
 
 def _bounds_of(parquet: pq.ParquetFile, leaf: int, arrow: pa.DataType) -> Bounds:
@@ -252,10 +252,10 @@ def _leaf_count(arrow: pa.DataType) -> int:
     return sum(_leaf_count(arrow.field(index).type) for index in range(arrow.num_fields))
 
 
-def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Part:
+def _row_group(index: int, group: pq.RowGroupMetaData, wanted: dict[str, list[int]]) -> Piece:
     columns = [group.column(leaf) for leaves in wanted.values() for leaf in leaves]
     per_row = framing_bytes(wanted, lambda name: len(wanted[name]))
-    return Part(
+    return Piece(
         start=index,
         stop=index + 1,
         num_rows=group.num_rows,

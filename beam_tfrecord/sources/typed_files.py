@@ -1,8 +1,8 @@
 """`TypedFiles`, the base of the sources whose files state the types of their columns.
 
-A *part* is the smallest part of a file that can be read on its own: a row group, some record
-batches, a stripe, some data blocks. A format opens a file (`open`), and says which parts it has and
-how a range of them is read; units, schema, partitions, exact types and rejects are here.
+A *piece* is the smallest piece of a file that can be read on its own: a row group, some record
+batches, a stripe, some data blocks. A format opens a file (`open`), and says which pieces it has
+and how a range of them is read; units, schema, partitions, exact types and rejects are here.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from beam_tfrecord.storage import is_in_zip
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
 _FEATURE_BYTES = 8
-# Number of sizes to try in the search for ranges of parts of similar size.
+# Number of sizes to try in the search for ranges of pieces of similar size.
 _EVEN_STEPS = 16
 _PARTS_IN_UNIT = 16
 
 
-class Part(NamedTuple):
-    """A part of a file that can be read on its own; `start` and `stop` are as its format counts.
+class Piece(NamedTuple):
+    """A piece of a file that can be read on its own; `start` and `stop` are as its format counts.
 
     `encoded_bytes` estimates its size in records. A format leaves it to `TypedFiles`, or gives all
     sizes without those of columns that are not read.
@@ -71,11 +71,11 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a scan finds in a file: the columns that are read, the names of all, and the parts."""
+    """What a scan finds in a file: the columns that are read, the names of all, and the pieces."""
 
     schema: pa.Schema
     names: tuple[str, ...]
-    parts: tuple[Part, ...]
+    pieces: tuple[Piece, ...]
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -86,23 +86,23 @@ class OpenTable(NamedTuple):
 
     Attributes:
         schema: The columns of the file.
-        parts: The parts of the file, in order; only scans use them.
-        read: Yields some columns, at least one, of the parts between a `start` and a `stop`. Its
+        pieces: The pieces of the file, in order; only scans use them.
+        read: Yields some columns, at least one, of the pieces between a `start` and a `stop`. Its
             batches may have more than `batch_rows` rows.
         reader: What a library opened, if scans of the format use it.
     """
 
     schema: pa.Schema
-    parts: Iterable[Part]
+    pieces: Iterable[Piece]
     read: Callable[[int, int, pa.Schema, int], Batches]
     reader: Any = None
 
 
-_Rows = TypeVar("_Rows", Part, pa.RecordBatch)
+_Rows = TypeVar("_Rows", Piece, pa.RecordBatch)
 
 
-class PartRun(NamedTuple):
-    """Neighbouring parts of a unit that are read, and the rows of the unit before them."""
+class PieceRun(NamedTuple):
+    """Neighbouring pieces of a unit that are read, and the rows of the unit before them."""
 
     start: int
     stop: int
@@ -110,11 +110,11 @@ class PartRun(NamedTuple):
     rows: int
 
 
-class PartUnit(NamedTuple):
+class PieceUnit(NamedTuple):
     """The rows before a unit in its file, what is read of it, and columns that only scans know."""
 
     first_row: int
-    runs: tuple[PartRun, ...]
+    runs: tuple[PieceRun, ...]
     schema: pa.Schema | None = None
 
 
@@ -125,10 +125,10 @@ class TypedFiles(TypedOptions, FileSource):
     infers_from_scans: ClassVar[bool] = True
     quick_scans: ClassVar[int] = 16
     is_shared: ClassVar[bool] = True
-    detail_type: ClassVar[Any] = PartUnit
+    detail_type: ClassVar[Any] = PieceUnit
     # Whether only a scan knows the columns of a file.
     schema_from_scan: ClassVar[bool] = False
-    # Whether its parts are read as the types of the schema, and not as those of the file.
+    # Whether its pieces are read as the types of the schema, and not as those of the file.
     converts: ClassVar[bool] = False
     # What to do if the types of a column have no common type.
     if_types_differ: ClassVar[str] = "pass --schema"
@@ -139,7 +139,7 @@ class TypedFiles(TypedOptions, FileSource):
     faults: ClassVar[tuple[type[Exception], ...]] = ()
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
-        """Read what is needed of an open file to find its parts and to read them."""
+        """Read what is needed of an open file to find its pieces and to read them."""
         raise NotImplementedError
 
     def scan(self, chunk: Chunk) -> Scan:
@@ -149,20 +149,20 @@ class TypedFiles(TypedOptions, FileSource):
             fields = [plain_field(field) for field in table.schema if self.reads(field.name)]
             share = len(fields) / max(1, len(table.schema))
             per_row = framing_bytes(field.name for field in fields)
-            parts: list[Part] = []
-            for part in self._guarded(table.parts, file, 0):
-                if part.encoded_bytes:
-                    parts.append(part)
+            pieces: list[Piece] = []
+            for piece in self._guarded(table.pieces, file, 0):
+                if piece.encoded_bytes:
+                    pieces.append(piece)
                     continue
-                start, stop, rows, *sizes, _, _ = part
+                start, stop, rows, *sizes, _, _ = piece
                 nbytes, decoded = (int(share * size) for size in sizes)
-                check_size(nbytes, f"part {len(parts)}", file)
-                parts.append(Part(start, stop, rows, nbytes, decoded, rows * per_row + decoded))
-        return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(parts)))
+                check_size(nbytes, f"piece {len(pieces)}", file)
+                pieces.append(Piece(start, stop, rows, nbytes, decoded, rows * per_row + decoded))
+        return Scan(chunk, Contents(pa.schema(fields), tuple(table.schema.names), tuple(pieces)))
 
     @property
-    def part_bytes(self) -> int:
-        """Size to which `joined` joins small parts, so that scans of many are small."""
+    def piece_bytes(self) -> int:
+        """Size to which `joined` joins small pieces, so that scans of many are small."""
         return self.unit_bytes // _PARTS_IN_UNIT
 
     def reads(self, column: str) -> bool:
@@ -180,7 +180,7 @@ class TypedFiles(TypedOptions, FileSource):
             yield table
 
     def _guarded(self, found: Iterable[_Rows], file: InputFile, row: int) -> Iterator[_Rows]:
-        """Yield parts or batches of a file; an error names the row from which it is damaged."""
+        """Yield pieces or batches of a file; an error names the row from which it is damaged."""
         try:
             for rows in found:
                 yield rows
@@ -189,22 +189,22 @@ class TypedFiles(TypedOptions, FileSource):
             raise unreadable(file, row, error) from error
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring parts up to `unit_bytes` of decoded data.
+        """Join neighbouring pieces up to `unit_bytes` of decoded data.
 
         A member of a zip file is one unit, because each unit copies it.
         """
         (scan,) = scans
-        file, parts = scan.chunk.file, scan.detail.parts
+        file, pieces = scan.chunk.file, scan.detail.pieces
         schema = scan.detail.schema if self.schema_from_scan else None
-        spans = [(0, len(parts))]
+        spans = [(0, len(pieces))]
         if not is_in_zip(file.path):
-            spans = part_spans(parts, self.unit_bytes)
+            spans = piece_spans(pieces, self.unit_bytes)
         units = []
         first_row = self.first_row
         for index, (start, stop) in enumerate(spans):
-            of_unit = parts[start:stop]
-            read = [part for part in of_unit if not part.is_pruned]
-            rows = sum(part.num_rows for part in of_unit)
+            of_unit = pieces[start:stop]
+            read = [piece for piece in of_unit if not piece.is_pruned]
+            rows = sum(piece.num_rows for piece in of_unit)
             unit = Unit(
                 name=file.unit_name(index, len(spans)),
                 file=file,
@@ -212,12 +212,12 @@ class TypedFiles(TypedOptions, FileSource):
                 start=of_unit[0].start if of_unit else 0,
                 stop=of_unit[-1].stop if of_unit else 0,
                 rows=rows,
-                input_bytes=sum(part.nbytes for part in read),
+                input_bytes=sum(piece.nbytes for piece in read),
                 # Also of what is not read, because it decides where one-pass jobs end a shard.
-                encoded_bytes=sum(part.encoded_bytes for part in of_unit),
-                detail=PartUnit(first_row, _runs(of_unit), schema),
-                pruned_rows=rows - sum(part.num_rows for part in read),
-                pruned_bytes=sum(part.nbytes for part in of_unit if part.is_pruned),
+                encoded_bytes=sum(piece.encoded_bytes for piece in of_unit),
+                detail=PieceUnit(first_row, _runs(of_unit), schema),
+                pruned_rows=rows - sum(piece.num_rows for piece in read),
+                pruned_bytes=sum(piece.nbytes for piece in of_unit if piece.is_pruned),
             )
             units.append(unit)
             first_row += rows
@@ -279,7 +279,7 @@ class TypedFiles(TypedOptions, FileSource):
             DataError: The file is damaged, or lacks a column.
             SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
-        detail: PartUnit = unit.detail
+        detail: PieceUnit = unit.detail
         if detail.runs:
             with self.opened(unit.file) as table:
                 for run in detail.runs:
@@ -288,7 +288,7 @@ class TypedFiles(TypedOptions, FileSource):
             yield no_rows(unit, schema)
 
     def _read_run(
-        self, table: OpenTable, unit: Unit, run: PartRun, schema: pa.Schema, batch_rows: int
+        self, table: OpenTable, unit: Unit, run: PieceRun, schema: pa.Schema, batch_rows: int
     ) -> Iterator[Batch]:
         first_row, _, inside = unit.detail
         inside = table.schema if inside is None else inside
@@ -316,30 +316,30 @@ def counted_column(schema: pa.Schema) -> list[str]:
     return [field.name for field in fields[:1]]
 
 
-def _runs(parts: Iterable[Part]) -> tuple[PartRun, ...]:
+def _runs(pieces: Iterable[Piece]) -> tuple[PieceRun, ...]:
     runs = []
     row = 0
-    for is_pruned, group in itertools.groupby(parts, key=lambda part: part.is_pruned):
+    for is_pruned, group in itertools.groupby(pieces, key=lambda piece: piece.is_pruned):
         found = list(group)
-        rows = sum(part.num_rows for part in found)
+        rows = sum(piece.num_rows for piece in found)
         if not is_pruned:
-            runs.append(PartRun(found[0].start, found[-1].stop, row, rows))
+            runs.append(PieceRun(found[0].start, found[-1].stop, row, rows))
         row += rows
     return tuple(runs)
 
 
-def joined(parts: Iterable[Part], nbytes: int) -> Iterator[Part]:
-    """Join neighbouring parts up to a number of decoded bytes."""
+def joined(pieces: Iterable[Piece], nbytes: int) -> Iterator[Piece]:
+    """Join neighbouring pieces up to a number of decoded bytes."""
     start, rows, stored, decoded = None, 0, 0, 0
-    for part in parts:
-        start = part.start if start is None else start
-        rows, stored = rows + part.num_rows, stored + part.nbytes
-        decoded += part.decoded_bytes
+    for piece in pieces:
+        start = piece.start if start is None else start
+        rows, stored = rows + piece.num_rows, stored + piece.nbytes
+        decoded += piece.decoded_bytes
         if decoded >= nbytes:
-            yield Part(start, part.stop, rows, stored, decoded)
+            yield Piece(start, piece.stop, rows, stored, decoded)
             start, rows, stored, decoded = None, 0, 0, 0
     if start is not None:
-        yield Part(start, part.stop, rows, stored, decoded)
+        yield Piece(start, piece.stop, rows, stored, decoded)
 
 
 def settled_by(source: Source, schema: pa.Schema | None) -> Source:
@@ -367,13 +367,13 @@ def framing_bytes(names: Iterable[str], leaves: Callable[[str], int] = lambda _:
     return _RECORD_BYTES + features
 
 
-def part_spans(parts: Sequence[Part], unit_bytes: int) -> list[tuple[int, int]]:
-    """Cut parts into ranges of at most `unit_bytes`; a larger part is a separate range.
+def piece_spans(pieces: Sequence[Piece], unit_bytes: int) -> list[tuple[int, int]]:
+    """Cut pieces into ranges of at most `unit_bytes`; a larger piece is a separate range.
 
-    The number of ranges is the smallest possible. Their sizes are as even as the parts allow,
+    The number of ranges is the smallest possible. Their sizes are as even as the pieces allow,
     because some runners assign tasks to workers in advance.
     """
-    sizes = [part.decoded_bytes for part in parts]
+    sizes = [piece.decoded_bytes for piece in pieces]
     spans = _spans(sizes, unit_bytes)
     even = sum(sizes) // len(spans)
     tried = (even + (unit_bytes - even) * step // _EVEN_STEPS for step in range(_EVEN_STEPS))

@@ -26,7 +26,7 @@ from beam_tfrecord.sources.typed_files import (
     Batches,
     Contents,
     OpenTable,
-    Part,
+    Piece,
     TypedFiles,
     framing_bytes,
 )
@@ -76,7 +76,7 @@ class WebDataset(TypedFiles):
         sizes: Counter[str] = Counter()
         keys: set[int] = set()
 
-        def part_of(group: Sequence[_Sample]) -> Part:
+        def part_of(group: Sequence[_Sample]) -> Piece:
             for sample in group:
                 if (key := name_hash(sample.key)) in keys:
                     raise DataError(
@@ -91,10 +91,10 @@ class WebDataset(TypedFiles):
                     if self.reads(column):
                         check_size(member.size, repr(member.name), file)
             start, stop = group[0].start, group[-1].stop
-            return Part(start, stop, len(group), stop - start, sum(one.nbytes for one in group))
+            return Piece(start, stop, len(group), stop - start, sum(one.nbytes for one in group))
 
         with open_input(file) as raw:
-            groups = _grouped(_samples(raw, file, 0, file.bytes), self.part_bytes)
+            groups = _grouped(_samples(raw, file, 0, file.bytes), self.piece_bytes)
             try:
                 parts = list(map(part_of, groups))
             except self.faults as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_tfrecord.base.text import cell
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.decode import Transform, transformed
 from beam_tfrecord.images.headers import MAX_PIXELS, describe
 from beam_tfrecord.loading.rows import Rows
@@ -105,7 +105,7 @@ def _thumbnail(value: Any) -> tuple[str, int, int] | None:
             if len(value) > _EMBEDDED_BYTES or header.format not in _EMBEDDED:
                 how = Transform(resize=_PIXELS, format="jpeg", quality=75, orient=True)
                 value, header, _ = transformed(value, header, how, max_pixels=MAX_PIXELS)
-        except Fault:
+        except ImageError:
             return None
         return _data_url(value, header.format), header.width, header.height
     return None if value is None else _array_thumbnail(np.asarray(value))

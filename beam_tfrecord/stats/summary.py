@@ -16,7 +16,7 @@ from beam_tfrecord import native
 from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.tensors import TensorType, column_arrays
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.headers import STARTS, describe
 from beam_tfrecord.stats.distinct import Distinct
 from beam_tfrecord.stats.numbers import Numbers
@@ -81,7 +81,7 @@ class Images:
                 continue
             try:
                 header = describe(values[at].as_py(), check_end=False)
-            except Fault:
+            except ImageError:
                 formats[_UNREADABLE] += 1
                 continue
             formats[header.format] += 1

@@ -29,7 +29,7 @@ from beam_tfrecord.format.layout import (
     shard_suffix,
 )
 from beam_tfrecord.format.rejects import parse_budget
-from beam_tfrecord.format.sort_keys import Inputs
+from beam_tfrecord.format.sort_keys import Lineage
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
@@ -177,7 +177,7 @@ class WriteToTFRecord(Sink):
                 raise UsageError(SPLIT_TWICE)
             have_splits = False
         examples: Literal["own", "any"] = "own" if self._coder is None else "any"
-        inputs = Inputs(step_paths_to(elements), have_splits, examples)
+        inputs = Lineage(step_paths_to(elements), have_splits, examples)
         fitted = getattr(elements, "beam_tfrecord_fitted", None)
         exchange = self._exchange or traits_of(type(elements.pipeline.runner).__name__).exchange
         job = dataclasses.replace(self._job, fitted=fitted, inputs=inputs, exchange=exchange)
@@ -258,5 +258,5 @@ class ExtractToParquet(Sink):
         keep_rows_in(elements, self._job.directory)
         found = batches_of(in_one_window(elements), None, None, self._job.directory)
         batches = found[0] if len(found) == 1 else found | "AllBatches" >> beam.Flatten()
-        job = dataclasses.replace(self._job, inputs=Inputs(step_paths_to(elements)))
+        job = dataclasses.replace(self._job, inputs=Lineage(step_paths_to(elements)))
         return write_batches((batches,), job)

@@ -12,7 +12,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.rejects import RejectBudget
-from beam_tfrecord.format.sort_keys import ONE_INPUT, Inputs
+from beam_tfrecord.format.sort_keys import ONE_INPUT, Lineage
 from beam_tfrecord.storage import Lease, exists, is_directory, is_remote, list_names, output_path
 
 TEMPORARY_PREFIX = ".tmp-"
@@ -124,6 +124,6 @@ class Job:
     is_resumable: bool = False
     total_bytes: int | None = None
     fitted: str | None = None
-    inputs: Inputs = ONE_INPUT
+    inputs: Lineage = ONE_INPUT
     known: Schema | None = None
     known_examples: int = 0

@@ -123,7 +123,7 @@ _Unit: Any = msgspec.defstruct(
 )
 
 
-class _Plan(msgspec.Struct, Generic[FileT, Detail], array_like=True):
+class _StoredGroups(msgspec.Struct, Generic[FileT, Detail], array_like=True):
     """All groups of a job: each is its number, its first unit, its units and its share of them."""
 
     files: list[InputFile]
@@ -147,7 +147,7 @@ def save_groups(directory: str, groups: Sequence[Group]) -> None:
         return _Unit(**{**vars(unit), **shared})
 
     described = [(of.number, of.first_unit, list(map(stored, of.units)), of.share) for of in groups]
-    plan = _Plan(files[: len(files) - len(own)], own, list(details.values()), described)
+    plan = _StoredGroups(files[: len(files) - len(own)], own, list(details.values()), described)
     try:
         save(os.path.join(directory, GROUPS), plan)
     except UnicodeEncodeError as error:
@@ -160,8 +160,8 @@ def load_groups(directory: str | None, source: Source) -> list[Group] | None:
     """Return the stored groups of a job that reads `source`; None if there are none."""
     if directory is None:
         return None
-    kind: Any = _Plan[source.file_type, source.detail_type]  # type: ignore[name-defined]
-    plan: _Plan[InputFile, Any] | None = load(os.path.join(directory, GROUPS), kind)
+    kind: Any = _StoredGroups[source.file_type, source.detail_type]  # type: ignore[name-defined]
+    plan: _StoredGroups[InputFile, Any] | None = load(os.path.join(directory, GROUPS), kind)
     if plan is None:
         return None
     files = [*plan.files, *plan.own_files]
@@ -178,7 +178,7 @@ def load_groups(directory: str | None, source: Source) -> list[Group] | None:
 
 def count_groups(directory: str) -> int | None:
     """Return the number of groups in the plan; None if there is no plan yet."""
-    plan = load(os.path.join(directory, GROUPS), _Plan[Any, Any])
+    plan = load(os.path.join(directory, GROUPS), _StoredGroups[Any, Any])
     return None if plan is None else len(plan.groups)
 
 

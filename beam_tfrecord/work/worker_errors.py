@@ -44,7 +44,7 @@ _LOOK_REMOTE_EVERY_S = 10.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class _Fault(msgspec.Struct):
+class _RecordedError(msgspec.Struct):
     type: str
     message: str
 
@@ -103,7 +103,7 @@ def record_fault(directory: str, error: BeamTFRecordError) -> None:
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
     # A path in the message may be no UTF-8.
     message = error.message.encode("utf-8", "backslashreplace").decode()
-    put(path, msgspec.json.encode(_Fault(type(error).__name__, message)))
+    put(path, msgspec.json.encode(_RecordedError(type(error).__name__, message)))
     stop(directory)
 
 
@@ -120,7 +120,7 @@ def recorded_fault(directory: str) -> BeamTFRecordError | None:
 
 def _loaded_fault(path: str) -> BeamTFRecordError:
     try:
-        fault = msgspec.json.decode(read_bytes(path), type=_Fault)
+        fault = msgspec.json.decode(read_bytes(path), type=_RecordedError)
         return error_of_kind(fault.type, fault.message)
     except (msgspec.MsgspecError, RecursionError, DataError):
         return DataError(f"{path!r} was changed")

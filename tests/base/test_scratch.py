@@ -90,5 +90,5 @@ def test_directory_that_others_may_write_to_is_refused(tmp_path, plant):
 @pytest.mark.parametrize("plant", [owned_by_another, open_to_others, link_of_another])
 def test_packages_are_not_installed_where_others_may_write(temporary, plant):
     plant(temporary / f"beam-tfrecord-packages-{os.getuid()}")
-    with pytest.raises(boot_worker.PackageFault, match=f"set {boot_worker.CACHE} to another"):
+    with pytest.raises(boot_worker.PackageError, match=f"set {boot_worker.CACHE} to another"):
         boot_worker._own_directory()

@@ -4,7 +4,7 @@ import pytest
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.format.layout import Layout, Splits
-from beam_tfrecord.format.sort_keys import Inputs
+from beam_tfrecord.format.sort_keys import Lineage
 from beam_tfrecord.rows.batch import Batch, Origin, batch_of_examples
 from tests.native import wire
 
@@ -80,7 +80,7 @@ def test_one_row_in_two_serializations_is_in_one_split():
 
 
 def splits_of(examples, payloads):
-    block = Block(Layout(splits=Splits(HALVES)), inputs=Inputs(examples=examples))
+    block = Block(Layout(splits=Splits(HALVES)), inputs=Lineage(examples=examples))
     block.add(batch_of_examples(payloads, origin=Origin("u", 0, 0)))
     return by_split(block)
 

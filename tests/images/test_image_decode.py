@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images import Header, ImageError
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.headers import describe
 from tests.helpers.effort import examples
@@ -73,7 +73,7 @@ def test_any_jpeg_is_judged_as_at_its_full_size(mode, progressive, subsampling):
 def is_decoded(data):
     try:
         decoded(data)
-    except Fault:
+    except ImageError:
         return False
     return True
 
@@ -103,7 +103,7 @@ def test_everything_becomes_everything(name, format):
 def test_pixels_that_no_format_holds_are_not_made_to_fit(kind, wanted):
     data = encoded(Image.fromarray(np.arange(192, dtype=kind).reshape(12, 16) * 1000), "TIFF")
     how = Transform(*wanted, 90, orient=False)
-    with pytest.raises(Fault, match=r"pixels that are .*convert it beforehand"):
+    with pytest.raises(ImageError, match=r"pixels that are .*convert it beforehand"):
         transformed(data, describe(data), how, max_pixels=PIXELS)
 
 
@@ -111,7 +111,7 @@ def test_pixels_that_no_format_holds_are_not_made_to_fit(kind, wanted):
 def test_a_size_beyond_the_limit_is_refused_before_it_is_made(resize):
     data = encoded(picture(), "PNG")
     how = Transform(resize, None, 90, orient=False)
-    with pytest.raises(Fault, match=r"would be resized to \d+x\d+, more than") as raised:
+    with pytest.raises(ImageError, match=r"would be resized to \d+x\d+, more than") as raised:
         transformed(data, describe(data), how, max_pixels=PIXELS)
     assert raised.value.code == "too-large"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_tfrecord.images import Fault, Header
+from beam_tfrecord.images import Header, ImageError
 from beam_tfrecord.images.headers import describe
 from tests.helpers.effort import examples
 from tests.images.picture_zoo import pngs
@@ -73,7 +73,7 @@ def test_every_cut_is_seen(name):
     needed = {"tiff": 0.6, "bmp": 1.0, "webp": 1.0}.get(name.partition("-")[0], 1.0)
     codes = set()
     for cut in range(1, int(len(data) * needed)):
-        with pytest.raises(Fault) as caught:
+        with pytest.raises(ImageError) as caught:
             describe(data[:cut])
         codes.add(caught.value.code)
     assert codes <= {"truncated", "damaged", "not-an-image"}
@@ -102,7 +102,7 @@ def test_flipped_and_cut_bytes_never_crash(name):
         for _ in range(chance.randrange(1, 4)):
             data[chance.randrange(min(len(data), 600))] = chance.randrange(256)
         # Any other exception would come through.
-        with contextlib.suppress(Fault):
+        with contextlib.suppress(ImageError):
             describe(
                 bytes(data[: chance.randrange(1, len(data) + 1)]), check_end=chance.random() < 0.5
             )
@@ -120,7 +120,7 @@ def test_flipped_and_cut_bytes_never_crash(name):
     ],
 )
 def test_what_is_wrong_is_told(data, code, reason):
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(ImageError) as caught:
         describe(data)
     assert (caught.value.code, caught.value.reason) == (code, reason)
 
@@ -132,7 +132,7 @@ def test_a_bomb_is_refused_by_its_header():
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks
     )
-    with pytest.raises(Fault, match=r"has far too many pixels: pass --max-pixels"):
+    with pytest.raises(ImageError, match=r"has far too many pixels: pass --max-pixels"):
         describe(bomb)
     assert describe(bomb, max_pixels=60_000**2).width == 60_000
 
@@ -142,5 +142,5 @@ def test_a_picture_of_no_size_is_a_fault():
     frame = SAMPLES["jpeg"].index(b"\xff\xc0")
     jpeg = SAMPLES["jpeg"][: frame + 5] + bytes(2) + SAMPLES["jpeg"][frame + 7 :]
     for data in (png, jpeg):
-        with pytest.raises(Fault, match=r"not an image|has no pixels"):
+        with pytest.raises(ImageError, match=r"not an image|has no pixels"):
             describe(data)

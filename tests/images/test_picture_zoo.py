@@ -105,7 +105,7 @@ def test_damaged_pictures_are_counted_or_rejected():
 
 DECODES = """
 import sys
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.headers import describe
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 data = bytes.fromhex(sys.argv[1])

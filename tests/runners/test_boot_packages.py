@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_tfrecord.runners.boot_worker import PackageFault, installed
+from beam_tfrecord.runners.boot_worker import PackageError, installed
 
 
 def wheel(directory, name="mine-1-py3-none-any.whl", **files):
@@ -67,19 +67,19 @@ def test_what_is_no_package_is_left_aside(tmp_path):
 
 def test_a_wheel_for_another_platform_is_refused(tmp_path):
     path = wheel(tmp_path, "mine-1-cp27-cp27m-win32.whl", **{"mine.py": ""})
-    with pytest.raises(PackageFault, match="is for cp27-cp27m-win32, which this machine is not"):
+    with pytest.raises(PackageError, match="is for cp27-cp27m-win32, which this machine is not"):
         installed([path], str(tmp_path / "cache"))
 
 
 def test_a_source_package_is_refused_with_the_way_round(tmp_path):
     (tmp_path / "mine-1.tar.gz").write_bytes(b"")
-    with pytest.raises(PackageFault, match=r"'mine-1\.tar\.gz' is a source package: make a wheel"):
+    with pytest.raises(PackageError, match=r"'mine-1\.tar\.gz' is a source package: make a wheel"):
         installed([str(tmp_path / "mine-1.tar.gz")], str(tmp_path / "cache"))
 
 
 def test_a_file_never_leaves_its_directory(tmp_path):
     path = wheel(tmp_path, **{"../../evil.py": ""})
-    with pytest.raises(PackageFault, match="outside of itself"):
+    with pytest.raises(PackageError, match="outside of itself"):
         installed([path], str(tmp_path / "cache"))
     assert list(tmp_path.rglob("evil.py")) == []
 

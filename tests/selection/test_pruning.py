@@ -162,7 +162,7 @@ def pruned(path, text):
     """Return which row groups of a file a filter excludes."""
     source = with_selection(Parquet(path), make_selection(filter=text))
     (scan,) = source.all_scans()
-    return [part.is_pruned for part in scan.detail.parts]
+    return [piece.is_pruned for piece in scan.detail.pieces]
 
 
 @pytest.mark.parametrize(

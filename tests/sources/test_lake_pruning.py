@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import beam_tfrecord as bt
-from beam_tfrecord.selection.evaluate import Parts, rows_that_match
+from beam_tfrecord.selection.evaluate import PieceBounds, rows_that_match
 from beam_tfrecord.selection.parse import parse_filter
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
@@ -49,7 +49,11 @@ def places_of(source):
 
 
 def prune_nothing(patch):
-    patch.setattr(Parts, "may_match", lambda parts, *_: pa.repeat(pa.scalar(True), parts.count))
+    patch.setattr(
+        PieceBounds,
+        "may_match",
+        lambda bounds, *_: pa.repeat(pa.scalar(True), bounds.count),
+    )
 
 
 NAMES = list("ifgtbdmcep")

@@ -92,7 +92,7 @@ public final class RowBlocks {
             try {
                 columns[index].append(rows, index + 1);
             } catch (SQLException | RuntimeException cause) {
-                if (!Fault.kind(cause).isEmpty()) {
+                if (!DriverError.kind(cause).isEmpty()) {
                     throw cause;
                 }
                 columns[index].appendNull();

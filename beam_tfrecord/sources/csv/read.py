@@ -13,7 +13,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
 from beam_tfrecord.native import values as kernel
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
-from beam_tfrecord.native.values import BROKEN_ROWS, Fault, Target
+from beam_tfrecord.native.values import BROKEN_ROWS, CsvRowError, Target
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject, bad_value, shortened
 from beam_tfrecord.sources.base import Unit
@@ -243,7 +243,7 @@ class _UnitReader:
         texts = form.without_nulls(array_of(target, plain_type, buffers))
         return texts.cast(field.type), None
 
-    def _add_fault(self, fault: Fault, stretch: _Stretch) -> None:
+    def _add_fault(self, fault: CsvRowError, stretch: _Stretch) -> None:
         line = stretch.line_of(fault.start)
         if fault.target >= 0:
             text = fault.value.decode("utf-8", "backslashreplace")

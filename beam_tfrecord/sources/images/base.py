@@ -23,7 +23,7 @@ from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.feature import with_labels
 from beam_tfrecord.format.tally import GROUP_KEY, SPLIT_KEY, mark_content
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.decode import Transform
 from beam_tfrecord.options.sources import PictureOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
@@ -59,18 +59,18 @@ class ImagePlace(NamedTuple):
 
     name: str | None
     path: str = ""
-    fault: Fault | None = None
+    fault: ImageError | None = None
 
 
 def place_of(name: str | None, base: str, folder: str | None) -> ImagePlace:
     """Return the place of an image, which has to be below `base` if there is a `folder`."""
     if not name or "\0" in name:
-        return ImagePlace(name, fault=Fault("missing", "has no path"))
+        return ImagePlace(name, fault=ImageError("missing", "has no path"))
     if folder is None:
         return ImagePlace(name, os.path.join(base, name))
     inner = posixpath.normpath(name.replace("\\", "/"))
     if "://" in name or inner.startswith(("/", "../")) or inner in ("..", "."):
-        fault = Fault("bad-path", "is not a path below its directory: correct it")
+        fault = ImageError("bad-path", "is not a path below its directory: correct it")
         return ImagePlace(name, fault=fault)
     return ImagePlace(posixpath.join(folder, inner), os.path.join(base, inner))
 

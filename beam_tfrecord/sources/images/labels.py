@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import SchemaConflict, UsageError
 from beam_tfrecord.features import arrow_types
 from beam_tfrecord.features.feature import LABELS_FILE, labels_of
-from beam_tfrecord.images import Fault
+from beam_tfrecord.images import ImageError
 
 _KIND_KEY = b"beam_tfrecord.label_kind"
 _KINDS = {str(kind).encode(): kind for kind in (pa.string(), pa.bool_(), pa.int64())}
@@ -129,7 +129,7 @@ class Labels:
         ]
         return cls([None if name is None else str(name) for name in names], numbers)
 
-    def faults(self, no_class: str) -> dict[int, Fault]:
+    def faults(self, no_class: str) -> dict[int, ImageError]:
         """Return the faults of rows whose class is unknown, or missing for the given reason."""
         pairs = zip(self.names, self.numbers, strict=True)
         faults = enumerate(_fault(name, number, no_class) for name, number in pairs)
@@ -144,13 +144,13 @@ class Labels:
         }
 
 
-def _fault(name: Any, number: int | None, no_class: str) -> Fault | None:
+def _fault(name: Any, number: int | None, no_class: str) -> ImageError | None:
     """Return the fault of a class; None if it is sound."""
     if name in (None, ""):
-        return Fault("no-label", no_class)
+        return ImageError("no-label", no_class)
     if isinstance(name, str) and not is_line(name):
         reason = f"is of class {name!r}, which cannot be one line of {LABELS_FILE}: rename it"
-        return Fault("bad-label", reason)
+        return ImageError("bad-label", reason)
     if number is None:
-        return Fault("unknown-label", f"is of class {name!r}, which is not among the labels")
+        return ImageError("unknown-label", f"is of class {name!r}, which is not among the labels")
     return None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from beam_tfrecord import storage
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.images import Fault, Header, refused_in
+from beam_tfrecord.images import Header, ImageError, refused_in
 from beam_tfrecord.images.decode import Transform, check_decode, transformed
 from beam_tfrecord.images.headers import describe
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
@@ -96,7 +96,7 @@ class ImageRows:
     batch: Batch
     paths: Sequence[str]
     sizes: Sequence[int]
-    faults: dict[int, Fault]
+    faults: dict[int, ImageError]
     addresses: Sequence[tuple[str, int]]
     expected: Sequence[tuple[int, int]] | None = None
     more: Callable[[list[int], dict[str, pa.Array]], dict[str, pa.Array]] | None = None
@@ -149,7 +149,7 @@ def _columns(images: Sequence[ReadImage], how: ReadSettings) -> dict[str, pa.Arr
 def read_images(
     paths: Sequence[str],
     sizes: Sequence[int],
-    faults: dict[int, Fault],
+    faults: dict[int, ImageError],
     how: ReadSettings,
     *,
     expected: Sequence[tuple[int, int]] | None = None,
@@ -169,7 +169,7 @@ def read_images(
             end, image = _read_image(path, size, how, stored, start)
             if expected is not None:
                 _check_size(image.original_size, expected[index])
-        except Fault as fault:
+        except ImageError as fault:
             faults[index] = fault
             continue
         images[index] = image
@@ -190,7 +190,7 @@ def _read_image(
     is_checked, most = how.check != "none", how.max_pixels
     try:
         header = describe(stored, start, end, check_end=is_checked, max_pixels=most)
-    except Fault as fault:
+    except ImageError as fault:
         is_accepted = not is_checked and how.transform.is_none
         if is_accepted and fault.code not in ("empty", "too-large"):
             return end, ReadImage(None, (None, None), sha256)
@@ -218,11 +218,11 @@ def _read_content(path: str, size: int, how: ReadSettings, stored: bytearray, st
                 end = _read_local(path, stored, start)
             size = end - start
     except FileNotFoundError:
-        raise Fault("missing", "is missing") from None
+        raise ImageError("missing", "is missing") from None
     except OSError as error:
-        raise Fault("unreadable", f"cannot be read ({error.strerror or error})") from error
+        raise ImageError("unreadable", f"cannot be read ({error.strerror or error})") from error
     if size > how.max_bytes:
-        raise Fault(
+        raise ImageError(
             "too-large",
             f"has {size:,} bytes, more than {how.max_bytes:,}: pass --max-bytes to allow it",
         )
@@ -245,12 +245,12 @@ def _read_local(path: str, stored: bytearray, start: int) -> int:
 
 
 def _check_size(size: _Size, expected: tuple[int, int]) -> None:
-    """Raise `Fault` if an image has another width and height than are expected, or unknown ones."""
+    """Raise `ImageError` if an image has another size than expected, or an unknown one."""
     if size == expected:
         return
     found = "an unknown size" if None in size else f"{size[0]}x{size[1]} pixels"
     turned = ": pass --orient if they are of the upright image" if size == expected[::-1] else ""
-    raise Fault(
+    raise ImageError(
         "other-size",
         f"has {found}, but annotations for {expected[0]}x{expected[1]} (width x height){turned}",
     )

@@ -161,7 +161,7 @@ class Jdbc(db.Engine):
         """Return the error of this package for a Java exception."""
         if not isinstance(error, java().JException):
             return None
-        place, fault = self.place, helper("Fault")
+        place, fault = self.place, helper("DriverError")
         message = hide(str(fault.message(error)))[:_SHOWN_CHARACTERS]
         kind = str(fault.kind(error))
         if kind == "lost":

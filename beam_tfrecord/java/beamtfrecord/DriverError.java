@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /** What an exception of a driver, with its causes, says about the connection or the server. */
-public final class Fault {
+public final class DriverError {
     /**
      * Beginnings of SQLSTATEs after which another attempt may succeed: connection, operator
      * intervention, insufficient resources, rollback; then H2's for a broken or closed connection.
@@ -20,7 +20,7 @@ public final class Fault {
     /** SQLSTATEs of a cancelled statement, of the standard and of MariaDB. */
     private static final List<String> CANCELLED = List.of("57014", "70100");
 
-    private Fault() {}
+    private DriverError() {}
 
     /** Returns {@code memory}, {@code host}, {@code cancelled}, {@code lost}, or an empty text. */
     public static String kind(Throwable error) {
