@@ -76,7 +76,7 @@ class WebDataset(TypedFiles):
         sizes: Counter[str] = Counter()
         keys: set[int] = set()
 
-        def part_of(group: Sequence[_Sample]) -> Piece:
+        def piece_of(group: Sequence[_Sample]) -> Piece:
             for sample in group:
                 if (key := name_hash(sample.key)) in keys:
                     raise DataError(
@@ -96,15 +96,15 @@ class WebDataset(TypedFiles):
         with open_input(file) as raw:
             groups = _grouped(_samples(raw, file, 0, file.bytes), self.piece_bytes)
             try:
-                parts = list(map(part_of, groups))
+                pieces = list(map(piece_of, groups))
             except self.faults as error:
                 raise incomplete(file, self.title, error) from error
         wanted = [name for name in counts if self.reads(name)]
         fields = [pa.field(name, _type_of(name), counts[name] < len(keys)) for name in wanted]
         share = sum(sizes[name] for name in wanted) / max(1, sizes.total())
         per_row = framing_bytes(wanted)
-        encoded = (int(share * part.decoded_bytes) + part.num_rows * per_row for part in parts)
-        sized = (part._replace(encoded_bytes=n) for part, n in zip(parts, encoded, strict=True))
+        encoded = (int(share * piece.decoded_bytes) + piece.num_rows * per_row for piece in pieces)
+        sized = (piece._replace(encoded_bytes=n) for piece, n in zip(pieces, encoded, strict=True))
         return Scan(chunk, Contents(pa.schema(fields), tuple(counts), tuple(sized)))
 
     def merge(self, inferences: Iterable[Scan]) -> pa.Schema:
@@ -115,7 +115,7 @@ class WebDataset(TypedFiles):
             UsageError: No shard has one of `columns`.
         """
         scans = list(inferences)
-        filled = [scan for scan in scans if scan.detail.parts]
+        filled = [scan for scan in scans if scan.detail.pieces]
         return super().merge(filled or scans)
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
