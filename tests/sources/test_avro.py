@@ -296,7 +296,7 @@ def test_a_block_that_is_too_large_is_refused(tmp_path, monkeypatch):
     path = write_avro(tmp_path / "a.avro", FIELDS, ROWS)
     monkeypatch.setattr(damaged_files, "MOST_BYTES", 1000)
     with pytest.raises(
-        DataError, match=r"^part 0 of a\.avro has [0-9,]+ bytes, which are read at once: w"
+        DataError, match=r"^piece 0 of a\.avro has [0-9,]+ bytes, which are read at once: w"
     ):
         Avro(path).schema()
 
