@@ -1,7 +1,7 @@
 """The native kernel: C functions that encode, decode, check, hash and sort TFRecord records.
 
-Other extension modules of this package read CSV (`_csv`), single records (`_index`) and many files
-at once (`_files`). The ``.pyi`` files document all functions.
+Its extension modules are `_records`, `_csv` for CSV text, and `_index` for single records by the
+index of a shard. The ``.pyi`` files document all functions.
 """
 
 from beam_tfrecord.native._index import (
