@@ -390,11 +390,9 @@ cdef class _Discovering:
     def __dealloc__(self):
         bt_discovery_free(&self.found)
 
-    cdef bytes name(self, const FoundFeature *feature):
-        if feature.name_bytes == 0:
-            return b""
-        return <bytes>(<const char *>self.found.names.data + feature.name_offset)[
-            :feature.name_bytes]
+
+cdef bytes _name(const FoundFeature *feature):
+    return <bytes>(<const char *>feature.name.at)[:feature.name.end - feature.name.at]
 
 
 def discover(data, const int64_t[::1] starts, uint64_t[::1] hashes=None, uint64_t seed=0):
@@ -414,13 +412,13 @@ def discover(data, const int64_t[::1] starts, uint64_t[::1] hashes=None, uint64_
                              &fault)
     features = <const FoundFeature *>discovering.found.features.data
     if result == BT_WRONG_KIND:
-        name = discovering.name(&features[fault.column]).decode()
+        name = _name(&features[fault.column]).decode()
         raise ValueError(f"record {fault.record}: feature {name!r} is of another kind than before")
     _check_record(result, fault.record,
                   "not a plain tf.train.Example (a SequenceExample, or another message)")
     return {
-        discovering.name(&features[i]): Found(features[i].kind, features[i].present,
-                                              features[i].min_values, features[i].max_values)
+        _name(&features[i]): Found(features[i].kind, features[i].present, features[i].min_values,
+                                   features[i].max_values)
         for i in range(discovering.found.features.size // sizeof(FoundFeature))
     }
 
