@@ -64,18 +64,9 @@ def open_parquet(
     }
     versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
-        fingerprint="",
         content=data_hash(repr(versions).encode()),
-        order="source",
-        seed=0,
-        compression="",
-        key=None,
-        group=None,
-        place="origin",
         schema=schema,
         source=StageManifest.load(path).source if is_stage(path) else described,
-        rejects={"rows": 0},
-        sidecars={},
         splits={ONLY_SPLIT: Split(tuple(shards))},
     )
     return manifest, ParquetFiles(source, arrow, units, schema, opened)
