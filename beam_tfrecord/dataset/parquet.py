@@ -92,11 +92,12 @@ class ParquetFiles:
         self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield the rows of shards as encoded records, one block for each batch of the source."""
+        arena = Arena()
         with explained_by(self.opened.check):
             for shard in shards:
                 encoder, first = Encoder(self.schema), 0
                 for data in self.batches([shard], self.schema.names):
-                    arena = Arena()
+                    arena.reset()
                     encoded = encoder.encode(Batch(data, Origin(shard.path, 0, first)), arena)
                     if encoded.rejects:
                         raise DataError(encoded.rejects[0].message)

@@ -19,7 +19,6 @@ from beam_tfrecord.native._records import (
     decode,
     discover,
     encode,
-    encode_bound,
     find_frame,
     fitting_records,
     frame,

@@ -52,7 +52,6 @@ cdef extern from "encode.h" nogil:
     int bt_column_open(Column *column, const ArrowSchema *schema, const ArrowArray *batch,
                        int64_t index, Span name)
     void bt_column_close(Column *column)
-    uint64_t bt_encode_bound(const Column *columns, int64_t column_count, int64_t rows)
     int bt_encode(Encoding *encoding)
 
 cdef extern from "frames.h" nogil:

@@ -18,14 +18,6 @@ _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
 _UInt64s = npt.NDArray[np.uint64]
 
-def encode_bound(batch: pa.RecordBatch) -> int:
-    """Return an upper bound of the bytes `encode` writes into `out` for this batch.
-
-    Raises:
-        TypeError: A column has a type without an encoding.
-        ValueError: Two columns have one name.
-    """
-
 def encode(
     batch: pa.RecordBatch,
     out: _Bytes,
@@ -48,8 +40,9 @@ def encode(
         skip: uint8 or bool [rows]; rows to leave out without a reject.
 
     Raises:
+        BufferError: `out` is too short for the rows; the bytes from `at` on may be overwritten.
         TypeError: A column has a type without an encoding.
-        ValueError: Two columns have one name, or an array is too short.
+        ValueError: Two columns have one name, or `starts` or `rows` is too short.
     """
 
 def frame_bound(array: pa.Array) -> int:

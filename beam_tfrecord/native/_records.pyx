@@ -157,11 +157,6 @@ cdef class _Columns:
         free(self.columns)
 
 
-def encode_bound(batch):
-    cdef _Columns columns = _Columns(batch)
-    return bt_encode_bound(columns.columns, columns.count, columns.rows)
-
-
 def encode(batch, uint8_t[::1] out, size_t at, int64_t[::1] starts, int64_t[::1] rows, skip=None):
     cdef _Columns columns = _Columns(batch)
     cdef Encoding encoding
@@ -185,7 +180,7 @@ def encode(batch, uint8_t[::1] out, size_t at, int64_t[::1] starts, int64_t[::1]
         result = bt_encode(&encoding)
     rejects = _take(&encoding.rejects, np.int64).reshape(-1, 3)
     if result == BT_NO_ROOM:
-        raise ValueError("out is too short: encode_bound(batch) tells the bytes it needs")
+        raise BufferError("out is too short for the rows")
     _check(result, "encode")
     errors = np.zeros(columns.count, np.float64)
     for i in range(columns.count):

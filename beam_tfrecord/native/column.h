@@ -59,9 +59,6 @@ int bt_column_open(Column *column, const struct ArrowSchema *schema, const struc
                    int64_t index, Span name);
 void bt_column_close(Column *column);
 
-/* Upper bound of the bytes that this column adds to all rows together. */
-uint64_t bt_column_bound(const Column *column, int64_t rows);
-
 BT_INLINE bool get_bit(const uint8_t *bits, int64_t index) {
     return bits[index >> 3] >> (index & 7) & 1;
 }

@@ -388,13 +388,6 @@ static const size_t SEAL_BYTES = 128 << 10;
 /* Sizes kept per column and row during a block: as much as stays in a level-1 cache. */
 static const int64_t BODIES = 6 << 10;
 
-uint64_t bt_encode_bound(const Column *columns, int64_t column_count, int64_t rows) {
-    /* Tag and size of Features, at most 6 bytes, are all that a row has beside its entries. */
-    uint64_t bound = BT_SLACK + (uint64_t)rows * (BT_FRAME_BYTES + 6);
-    for (int64_t c = 0; c < column_count; c++) bound += bt_column_bound(&columns[c], rows);
-    return bound;
-}
-
 static bool reject_row(Encoding *encoding, int64_t row, int64_t column, int code) {
     RowReject reject = {row, column, code};
     return vec_push(&encoding->rejects, &reject, sizeof reject);
