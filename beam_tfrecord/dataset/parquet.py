@@ -18,7 +18,7 @@ from beam_tfrecord.format.manifest import Manifest, Shard, Split
 from beam_tfrecord.format.stage import StageManifest, is_stage
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
@@ -88,9 +88,7 @@ class ParquetFiles:
     def check(self, shards: Sequence[Shard]) -> None:
         """Check nothing, since opening the files has read their footers."""
 
-    def blocks(
-        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
-    ) -> Iterator[tuple[Shard, RecordBlock]]:
+    def blocks(self, shards: Sequence[Shard]) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield the rows of shards as encoded records, one block for each batch of the source."""
         arena = Arena()
         with explained_by(self.opened.check):
