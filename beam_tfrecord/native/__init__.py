@@ -24,7 +24,6 @@ from beam_tfrecord.native._records import (
     frame,
     frame_bound,
     gather,
-    gather_run,
     hash_origins,
     hash_records,
     masked_crc32c,

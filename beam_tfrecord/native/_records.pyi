@@ -140,15 +140,12 @@ def sort_records(
     Ties are ordered by the bytes of the payload if `by_bytes` is true, then by record number.
     """
 
-def gather(data: Any, starts: _Int64s, order: _Int64s, out: _Bytes, at: int) -> int:
-    """Copy framed records in order to `out` from position `at` on; return the bytes written."""
-
-def gather_run(
+def gather(
     data: Any, starts: _Int64s, places: _UInt64s | None, order: _Int64s, out: _Bytes, at: int
 ) -> int:
-    """Write run entries (le64 place, framed record) in order; return the bytes written.
+    """Copy framed records in order to `out` from position `at` on; return the bytes written.
 
-    Without places it writes the framed records alone.
+    Each comes after its place (le64) if there are places, as an entry of a run.
     """
 
 def hash_records(data: Any, starts: _Int64s, seed: int) -> _UInt64s:

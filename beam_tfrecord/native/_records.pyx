@@ -257,8 +257,8 @@ def sort_records(data, const int64_t[::1] starts, const uint16_t[::1] splits,
     return order
 
 
-def gather_run(data, const int64_t[::1] starts, const uint64_t[::1] places,
-               const int64_t[::1] order, uint8_t[::1] out, size_t at):
+def gather(data, const int64_t[::1] starts, const uint64_t[::1] places,
+           const int64_t[::1] order, uint8_t[::1] out, size_t at):
     cdef _Bytes view = _Bytes(data)
     cdef int64_t records = starts.shape[0], count = order.shape[0], bad = 0
     cdef size_t written = 0, size = out.shape[0]
@@ -277,10 +277,6 @@ def gather_run(data, const int64_t[::1] starts, const uint64_t[::1] places,
         raise ValueError("out is too short for the records")
     _check_record(result, bad)
     return written
-
-
-def gather(data, starts, order, out, size_t at):
-    return gather_run(data, starts, None, order, out, at)
 
 
 def scan_run(data):
