@@ -13,12 +13,6 @@ typedef enum {
 
 typedef enum { L_SCALAR, L_LIST32, L_LIST64, L_FIXED_LIST } Layout;
 
-#define EACH_INT_TYPE(CASE) \
-    CASE(T_BOOL) CASE(T_INT8) CASE(T_INT16) CASE(T_INT32) CASE(T_INT64) \
-    CASE(T_UINT8) CASE(T_UINT16) CASE(T_UINT32) CASE(T_UINT64)
-#define EACH_FLOAT_TYPE(CASE) CASE(T_HALF) CASE(T_FLOAT) CASE(T_DOUBLE)
-#define EACH_BYTES_TYPE(CASE) CASE(T_BINARY32) CASE(T_BINARY64) CASE(T_VIEW) CASE(T_FIXED)
-
 /* Longest varint of an int64, and so the number of its possible sizes. */
 enum { MAX_VARINT = 10 };
 
