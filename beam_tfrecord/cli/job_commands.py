@@ -110,16 +110,14 @@ def write(
     from beam_tfrecord.jobs import api
 
     manifest, is_new, seconds = _run(api.write, inputs, output, arguments)
-    if not is_new:
-        print_message(f"{output} already holds this dataset: nothing to do")
-        if card:
-            _write_card(output)
-        return
-    if LOGGER.isEnabledFor(logging.DEBUG):
-        from beam_tfrecord.check import show
+    if is_new:
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            from beam_tfrecord.check import show
 
-        LOGGER.debug("%s", show.render_show(show.show(output)).rstrip("\n"))
-    print_message(summary(manifest, output, seconds=seconds))
+            LOGGER.debug("%s", show.render_show(show.show(output)).rstrip("\n"))
+        print_message(summary(manifest, output, seconds=seconds))
+    else:
+        print_message(f"{output} already holds this dataset: nothing to do")
     if card:
         _write_card(output)
 

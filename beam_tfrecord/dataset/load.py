@@ -26,7 +26,7 @@ from beam_tfrecord.frameworks.tf import tf_dataset
 from beam_tfrecord.loading.batches import IMAGE, Batches, Columns, class_weight
 from beam_tfrecord.loading.epochs import Division, Epochs, order_of
 from beam_tfrecord.loading.order import Order
-from beam_tfrecord.loading.rows import Rows
+from beam_tfrecord.loading.rows import Rows, ShardFiles
 from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.loading.values import arrays_of, memory_mapped, with_defaults
 from beam_tfrecord.sources.base import wanted_columns
@@ -367,15 +367,16 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
         holds = os.path.isdir(path) and not all(map(is_stage, near_datasets(os.fspath(path))))
         if staged or (is_parquet(path) and not holds):
             manifest, rows = open_parquet(path, opened)
-            directory = shown_path(absolute_path(path))
-            return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, rows)
+            return _whole(shown_path(absolute_path(path)), manifest, rows)
         from beam_tfrecord.dataset.without_manifest import is_foreign, open_foreign
 
         if is_foreign(path):
             directory, manifest = open_foreign(path)
-            files = RecordFiles(directory, manifest, opened)
-            return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)
+            return _whole(directory, manifest, RecordFiles(directory, manifest, opened))
     manifest = Manifest.load(path)
     directory = directory_of(file)
-    files = RecordFiles(directory, manifest, opened)
+    return _whole(directory, manifest, RecordFiles(directory, manifest, opened))
+
+
+def _whole(directory: str, manifest: Manifest, files: ShardFiles) -> Dataset:
     return Dataset(directory, manifest, tuple(manifest.splits), manifest.schema, files)

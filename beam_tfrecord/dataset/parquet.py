@@ -18,7 +18,7 @@ from beam_tfrecord.format.manifest import Manifest, Shard, Split
 from beam_tfrecord.format.stage import StageManifest, is_stage
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.encoding import Arena, Encoder
-from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
@@ -64,18 +64,9 @@ def open_parquet(
     }
     versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
-        fingerprint="",
         content=data_hash(repr(versions).encode()),
-        order="source",
-        seed=0,
-        compression="",
-        key=None,
-        group=None,
-        place="origin",
         schema=schema,
         source=StageManifest.load(path).source if is_stage(path) else described,
-        rejects={"rows": 0},
-        sidecars={},
         splits={ONLY_SPLIT: Split(tuple(shards))},
     )
     return manifest, ParquetFiles(source, arrow, units, schema, opened)
@@ -97,15 +88,14 @@ class ParquetFiles:
     def check(self, shards: Sequence[Shard]) -> None:
         """Check nothing, since opening the files has read their footers."""
 
-    def blocks(
-        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
-    ) -> Iterator[tuple[Shard, RecordBlock]]:
+    def blocks(self, shards: Sequence[Shard]) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield the rows of shards as encoded records, one block for each batch of the source."""
+        arena = Arena()
         with explained_by(self.opened.check):
             for shard in shards:
                 encoder, first = Encoder(self.schema), 0
                 for data in self.batches([shard], self.schema.names):
-                    arena = Arena()
+                    arena.reset()
                     encoded = encoder.encode(Batch(data, Origin(shard.path, 0, first)), arena)
                     if encoded.rejects:
                         raise DataError(encoded.rejects[0].message)

@@ -34,7 +34,7 @@ from beam_tfrecord.format.manifest import Manifest, Shard
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.shard_index import index_name
-from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock, read_blocks
+from beam_tfrecord.records.tfrecord import RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, exists, is_remote, read_small, status
 
 
@@ -158,17 +158,13 @@ class RecordFiles:
             return ""
         return f"{digest.intdigest():016x}"
 
-    def blocks(
-        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
-    ) -> Iterator[tuple[Shard, RecordBlock]]:
+    def blocks(self, shards: Sequence[Shard]) -> Iterator[tuple[Shard, RecordBlock]]:
         """Yield the records of shards as framed bytes; check every CRC, count and size."""
         for shard in shards:
             path = self.path(shard)
             examples = nbytes = 0
             with self._explained(path):
-                for block in read_blocks(
-                    path, compression=self._manifest.compression, block_bytes=block_bytes
-                ):
+                for block in read_blocks(path, compression=self._manifest.compression):
                     if not nbytes:
                         # Checked only now that the file is open: a file that replaces it later is
                         # not read.

@@ -139,21 +139,13 @@ def open_foreign(path: str | os.PathLike[str]) -> tuple[str, Manifest]:
         split = file.split if isinstance(file, ShardFile) else ONLY_SPLIT
         splits.setdefault(split, []).append(Shard(file.name, of.records, of.bytes, of.xxh64))
     manifest = Manifest(
-        fingerprint="",
         content=sum_text(of.content for of in contents),
-        order="source",
-        seed=0,
         compression=contents[0].compression,
-        key=None,
-        group=None,
-        place="origin",
         schema=_schema_of(files, contents),
         source={
             "kind": "tfrecord",
             "files": [{"path": file.name, "bytes": file.bytes} for file in files],
         },
-        rejects={"rows": 0},
-        sidecars={},
         splits={name: Split(tuple(shards)) for name, shards in splits.items()},
     )
     return directory, manifest

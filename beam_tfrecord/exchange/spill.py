@@ -95,7 +95,7 @@ class SortedRecords:
         for low, high, nbytes in byte_pieces(self.sizes[first:end] + extra, limit):
             picked = slice(first + low, first + high)
             out = buffer.room(nbytes)
-            native.gather_run(self.data, self.starts, sort_keys, self.order[picked], out, 0)
+            native.gather(self.data, self.starts, sort_keys, self.order[picked], out, 0)
             yield out, self.sizes[picked]
 
     def counts(self, names: Sequence[str], shift: int) -> dict[str, BinCounts]:

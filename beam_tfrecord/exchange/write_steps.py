@@ -12,6 +12,7 @@ runs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,13 +42,7 @@ from beam_tfrecord.exchange.merge_plan import (
 )
 from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
 from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
-from beam_tfrecord.format.rejects import (
-    SAVED_FILE,
-    RejectBudget,
-    join_rejects,
-    rejected,
-    rejected_rows,
-)
+from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects, rejected, rejected_rows
 from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import count, in_global_window
@@ -91,7 +86,7 @@ def write_files(
     tally = (
         tallies
         | "MergeSummaries" >> beam.CombineGlobally(MergeTallies(job.directory))
-        | "CheckRejects" >> beam.FlatMap(CheckRejects(job.budget, job.directory))
+        | "CheckRejects" >> beam.FlatMap(functools.partial(_check_rejects, job))
     )
     if job.is_one_pass:
         return Written(files, tally)
@@ -355,23 +350,15 @@ class MergeTallies:
         return total
 
 
-class CheckRejects:
-    """Records a fault if there are more rejects than the budget allows, and passes the tally on."""
+def _check_rejects(job: Job, tally: Tally) -> Iterator[Tally]:
+    """Yield the tally; record a fault if it has more rejects than the budget allows."""
 
-    def __init__(self, budget: RejectBudget, directory: str) -> None:
-        self._budget = budget
-        self._directory = directory
-        self._guarded = Guarded(self._check, directory)
-
-    def __call__(self, tally: Tally) -> Iterator[Tally]:
-        """Yield the tally after the check."""
-        yield from self._guarded(tally)
-        # Yield it in any case: steps that wait for it would fail and hide the reason.
-        yield tally
-
-    def _check(self, tally: Tally) -> Iterator[Tally]:
-        if not self._budget.allows(tally.rejects, tally.rows):
-            path = os.path.join(self._directory, SAVED_FILE)
+    def check(tally: Tally) -> Iterable[Tally]:
+        if not job.budget.allows(tally.rejects, tally.rows):
+            path = os.path.join(job.directory, SAVED_FILE)
             join_rejects(tally.reject_files, path)
-            raise rejected(self._budget, tally.rows, rejected_rows(tally.reject_files), path)
-        yield from ()
+            raise rejected(job.budget, tally.rows, rejected_rows(tally.reject_files), path)
+        return [tally]
+
+    # In any case: steps that wait for the tally would fail and hide the reason.
+    yield from Guarded(check, job.directory, instead=[tally])(tally)

@@ -79,9 +79,9 @@ class Split:
         return sum(shard.bytes for shard in self.shards)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The description of a dataset.
+    """The description of a dataset; by default, of files that another program wrote.
 
     Attributes:
         fingerprint: Hash of the input and of the settings that shape the output; empty if unknown.
@@ -106,18 +106,18 @@ class Manifest:
         rules: Number of the writing rules of the writer (see `RULES`).
     """
 
-    fingerprint: str
+    fingerprint: str = ""
     content: str
-    order: str
-    seed: int
-    compression: str
-    key: tuple[str, ...] | None
-    group: tuple[str, ...] | None
-    place: str
+    order: str = "source"
+    seed: int = 0
+    compression: str = ""
+    key: tuple[str, ...] | None = None
+    group: tuple[str, ...] | None = None
+    place: str = "origin"
     schema: Schema
     source: Mapping[str, Any] | None
-    rejects: Mapping[str, Any]
-    sidecars: Mapping[str, str]
+    rejects: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"rows": 0})
+    sidecars: Mapping[str, str] = dataclasses.field(default_factory=dict)
     splits: Mapping[str, Split]
     split_by: str | None = None
     rules: int = RULES

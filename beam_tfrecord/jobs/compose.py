@@ -30,13 +30,13 @@ from beam_tfrecord.sources.groups import GROUP_BYTES
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord import Known, copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by
-from beam_tfrecord.storage import Lease, exists, is_remote, put, read_bytes, split_zip_url
+from beam_tfrecord.storage import Lease, is_remote, split_zip_url
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, MapRows
 from beam_tfrecord.transforms.read_batches import ReadBatches, done_of
 from beam_tfrecord.transforms.write import stage_job, write_batches
 from beam_tfrecord.work.job import Identity, Job
 from beam_tfrecord.work.progress_files import FIRST_PASS
-from beam_tfrecord.work.stored_state import RAW_SCHEMA
+from beam_tfrecord.work.stored_state import RAW_SCHEMA, load_schema, save
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.
@@ -274,12 +274,12 @@ def _raw_schema(settings: Settings, directory: str, listing: Listing) -> pa.Sche
         return settings.source.schema()
     if function is not None and (hinted := returned_schema(function.function)) is not None:
         return hinted
-    path = os.path.join(directory, RAW_SCHEMA)
-    if not exists(path):
-        with _pipeline(settings, listing) as root:
-            types = _inferred(root, settings, directory, listing)
-            _ = types | "StoreSchema" >> beam.Map(_store_schema, path)
-    return pa.ipc.read_schema(pa.py_buffer(read_bytes(path))) if exists(path) else None
+    if (stored := load_schema(directory, RAW_SCHEMA)) is not None:
+        return stored
+    with _pipeline(settings, listing) as root:
+        types = _inferred(root, settings, directory, listing)
+        _ = types | "StoreSchema" >> beam.Map(_store_schema, os.path.join(directory, RAW_SCHEMA))
+    return load_schema(directory, RAW_SCHEMA)
 
 
 def _inferred(
@@ -295,4 +295,4 @@ def _inferred(
 
 def _store_schema(schema: pa.Schema, path: str) -> None:
     if len(schema):
-        put(path, schema.serialize().to_pybytes())
+        save(path, [schema])

@@ -155,7 +155,7 @@ class Epochs:
         return {"dataset": self.rows.content, "seed": self.seed, "mixed": mixed}
 
     def order(self, epoch: int) -> Order:
-        """Return the order of an epoch, in which `batches` reads shards that have an index."""
+        """Return the order of an epoch, in which `groups` reads shards that have an index."""
         seed = self.seed if self.is_shuffled else None
         return order_of(self.rows, seed, epoch, self._window)
 
@@ -166,16 +166,13 @@ class Epochs:
             return None
         return int(self.order(epoch).indices(place, place + 1)[0])
 
-    def batches(self, epoch: int, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows at ranges of positions of an epoch, one batch for each range."""
-        for rows, places in self.groups(epoch, ranges):
-            for first, last in places:
-                yield rows.slice(first, last - first)
-
     def groups(
         self, epoch: int, ranges: Iterable[Range]
     ) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
-        """Yield rows that are read together, and where each range is in them; see `batches`."""
+        """Yield the rows at ranges of positions of an epoch, and where each range is in them.
+
+        Rows that are near each other are read together.
+        """
         read = self.reader(epoch)
         # The ranges that begin in the same window.
         for _, group in itertools.groupby(ranges, lambda of: of[0] // self.read_rows):

@@ -22,7 +22,7 @@ from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, splits_html
 from beam_tfrecord.loading.values import arrays_of, printing_images, rebatch
 from beam_tfrecord.native.values import Int64Array
-from beam_tfrecord.records.tfrecord import BLOCK_BYTES, RecordBlock
+from beam_tfrecord.records.tfrecord import RecordBlock
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,10 +40,8 @@ class ShardFiles(Protocol):
     def check(self, shards: Sequence[Shard]) -> None:
         """Check that the files of shards exist and have the right sizes."""
 
-    def blocks(
-        self, shards: Sequence[Shard], block_bytes: int = BLOCK_BYTES
-    ) -> Iterator[tuple[Shard, RecordBlock]]:
-        """Yield the records of shards as framed bytes, in blocks of about `block_bytes`."""
+    def blocks(self, shards: Sequence[Shard]) -> Iterator[tuple[Shard, RecordBlock]]:
+        """Yield the records of shards as framed bytes."""
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of shards as batches of the columns `names`."""

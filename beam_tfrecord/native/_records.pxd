@@ -52,7 +52,6 @@ cdef extern from "encode.h" nogil:
     int bt_column_open(Column *column, const ArrowSchema *schema, const ArrowArray *batch,
                        int64_t index, Span name)
     void bt_column_close(Column *column)
-    uint64_t bt_encode_bound(const Column *columns, int64_t column_count, int64_t rows)
     int bt_encode(Encoding *encoding)
 
 cdef extern from "frames.h" nogil:
@@ -91,11 +90,11 @@ cdef extern from "decode.h" nogil:
         int64_t record, column
         int found_kind
     ctypedef struct FoundFeature:
-        uint64_t name_offset, name_bytes
+        Span name
         int64_t present, min_values, max_values
         int kind
     ctypedef struct Discovery:
-        Vec features, names
+        Vec features
     int bt_decode(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,
                   DecodedColumn *columns, int64_t column_count, DecodeFault *fault)
     int bt_discover(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,

@@ -18,14 +18,6 @@ _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
 _UInt64s = npt.NDArray[np.uint64]
 
-def encode_bound(batch: pa.RecordBatch) -> int:
-    """Return an upper bound of the bytes `encode` writes into `out` for this batch.
-
-    Raises:
-        TypeError: A column has a type without an encoding.
-        ValueError: Two columns have one name.
-    """
-
 def encode(
     batch: pa.RecordBatch,
     out: _Bytes,
@@ -48,8 +40,9 @@ def encode(
         skip: uint8 or bool [rows]; rows to leave out without a reject.
 
     Raises:
+        BufferError: `out` is too short for the rows; the bytes from `at` on may be overwritten.
         TypeError: A column has a type without an encoding.
-        ValueError: Two columns have one name, or an array is too short.
+        ValueError: Two columns have one name, or `starts` or `rows` is too short.
     """
 
 def frame_bound(array: pa.Array) -> int:
@@ -149,15 +142,12 @@ def sort_records(
     Ties are ordered by the bytes of the payload if `by_bytes` is true, then by record number.
     """
 
-def gather(data: Any, starts: _Int64s, order: _Int64s, out: _Bytes, at: int) -> int:
-    """Copy framed records in order to `out` from position `at` on; return the bytes written."""
-
-def gather_run(
+def gather(
     data: Any, starts: _Int64s, places: _UInt64s | None, order: _Int64s, out: _Bytes, at: int
 ) -> int:
-    """Write run entries (le64 place, framed record) in order; return the bytes written.
+    """Copy framed records in order to `out` from position `at` on; return the bytes written.
 
-    Without places it writes the framed records alone.
+    Each comes after its place (le64) if there are places, as an entry of a run.
     """
 
 def hash_records(data: Any, starts: _Int64s, seed: int) -> _UInt64s:

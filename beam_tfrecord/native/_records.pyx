@@ -157,11 +157,6 @@ cdef class _Columns:
         free(self.columns)
 
 
-def encode_bound(batch):
-    cdef _Columns columns = _Columns(batch)
-    return bt_encode_bound(columns.columns, columns.count, columns.rows)
-
-
 def encode(batch, uint8_t[::1] out, size_t at, int64_t[::1] starts, int64_t[::1] rows, skip=None):
     cdef _Columns columns = _Columns(batch)
     cdef Encoding encoding
@@ -185,7 +180,7 @@ def encode(batch, uint8_t[::1] out, size_t at, int64_t[::1] starts, int64_t[::1]
         result = bt_encode(&encoding)
     rejects = _take(&encoding.rejects, np.int64).reshape(-1, 3)
     if result == BT_NO_ROOM:
-        raise ValueError("out is too short: encode_bound(batch) tells the bytes it needs")
+        raise BufferError("out is too short for the rows")
     _check(result, "encode")
     errors = np.zeros(columns.count, np.float64)
     for i in range(columns.count):
@@ -262,8 +257,8 @@ def sort_records(data, const int64_t[::1] starts, const uint16_t[::1] splits,
     return order
 
 
-def gather_run(data, const int64_t[::1] starts, const uint64_t[::1] places,
-               const int64_t[::1] order, uint8_t[::1] out, size_t at):
+def gather(data, const int64_t[::1] starts, const uint64_t[::1] places,
+           const int64_t[::1] order, uint8_t[::1] out, size_t at):
     cdef _Bytes view = _Bytes(data)
     cdef int64_t records = starts.shape[0], count = order.shape[0], bad = 0
     cdef size_t written = 0, size = out.shape[0]
@@ -282,10 +277,6 @@ def gather_run(data, const int64_t[::1] starts, const uint64_t[::1] places,
         raise ValueError("out is too short for the records")
     _check_record(result, bad)
     return written
-
-
-def gather(data, starts, order, out, size_t at):
-    return gather_run(data, starts, None, order, out, at)
 
 
 def scan_run(data):
@@ -390,11 +381,9 @@ cdef class _Discovering:
     def __dealloc__(self):
         bt_discovery_free(&self.found)
 
-    cdef bytes name(self, const FoundFeature *feature):
-        if feature.name_bytes == 0:
-            return b""
-        return <bytes>(<const char *>self.found.names.data + feature.name_offset)[
-            :feature.name_bytes]
+
+cdef bytes _name(const FoundFeature *feature):
+    return <bytes>(<const char *>feature.name.at)[:feature.name.end - feature.name.at]
 
 
 def discover(data, const int64_t[::1] starts, uint64_t[::1] hashes=None, uint64_t seed=0):
@@ -414,13 +403,13 @@ def discover(data, const int64_t[::1] starts, uint64_t[::1] hashes=None, uint64_
                              &fault)
     features = <const FoundFeature *>discovering.found.features.data
     if result == BT_WRONG_KIND:
-        name = discovering.name(&features[fault.column]).decode()
+        name = _name(&features[fault.column]).decode()
         raise ValueError(f"record {fault.record}: feature {name!r} is of another kind than before")
     _check_record(result, fault.record,
                   "not a plain tf.train.Example (a SequenceExample, or another message)")
     return {
-        discovering.name(&features[i]): Found(features[i].kind, features[i].present,
-                                              features[i].min_values, features[i].max_values)
+        _name(&features[i]): Found(features[i].kind, features[i].present, features[i].min_values,
+                                   features[i].max_values)
         for i in range(discovering.found.features.size // sizeof(FoundFeature))
     }
 

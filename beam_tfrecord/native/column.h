@@ -13,12 +13,6 @@ typedef enum {
 
 typedef enum { L_SCALAR, L_LIST32, L_LIST64, L_FIXED_LIST } Layout;
 
-#define EACH_INT_TYPE(CASE) \
-    CASE(T_BOOL) CASE(T_INT8) CASE(T_INT16) CASE(T_INT32) CASE(T_INT64) \
-    CASE(T_UINT8) CASE(T_UINT16) CASE(T_UINT32) CASE(T_UINT64)
-#define EACH_FLOAT_TYPE(CASE) CASE(T_HALF) CASE(T_FLOAT) CASE(T_DOUBLE)
-#define EACH_BYTES_TYPE(CASE) CASE(T_BINARY32) CASE(T_BINARY64) CASE(T_VIEW) CASE(T_FIXED)
-
 /* Longest varint of an int64, and so the number of its possible sizes. */
 enum { MAX_VARINT = 10 };
 
@@ -58,9 +52,6 @@ typedef struct {
 int bt_column_open(Column *column, const struct ArrowSchema *schema, const struct ArrowArray *batch,
                    int64_t index, Span name);
 void bt_column_close(Column *column);
-
-/* Upper bound of the bytes that this column adds to all rows together. */
-uint64_t bt_column_bound(const Column *column, int64_t rows);
 
 BT_INLINE bool get_bit(const uint8_t *bits, int64_t index) {
     return bits[index >> 3] >> (index & 7) & 1;

@@ -32,6 +32,13 @@ BT_INLINE bool is_start(int state) {
     return state == CSV_ROW_START || state == CSV_FIELD_START || state == CSV_CR;
 }
 
+/* The state after a byte that stands for itself. */
+BT_INLINE int state_after(const CsvDialect *dialect, uint8_t byte) {
+    if (byte == dialect->delimiter) return CSV_FIELD_START;
+    if (byte == '\n') return CSV_ROW_START;
+    return byte == '\r' ? CSV_CR : CSV_UNQUOTED;
+}
+
 static int step(const CsvDialect *dialect, int state, uint8_t byte) {
     if (state == CSV_ESCAPE) return CSV_UNQUOTED;
     if (state == CSV_ESCAPE_QUOTED) return CSV_QUOTED;
@@ -47,9 +54,7 @@ static int step(const CsvDialect *dialect, int state, uint8_t byte) {
     if (dialect->escapes && byte == dialect->escape) return CSV_ESCAPE;
     if (dialect->quotes && byte == dialect->quote && (is_start(state) || state == CSV_QUOTE_SEEN))
         return CSV_QUOTED;
-    if (byte == dialect->delimiter) return CSV_FIELD_START;
-    if (byte == '\n') return CSV_ROW_START;
-    return byte == '\r' ? CSV_CR : CSV_UNQUOTED;
+    return state_after(dialect, byte);
 }
 
 /* The row that follows the line end at `at` starts here, if the piece holds its first byte. */
@@ -72,12 +77,6 @@ BT_INLINE void count_rows(Track *track, const Block *block, int state, unsigned 
     track->at.rows += count_bits(ends & ~before);
     track->at.line_ends += count_bits(ends & ~(block->lf & cr_before));
     if (!track->found) find_first(track, block, block->base + (size_t)__builtin_ctzll(ends));
-}
-
-BT_INLINE int state_after(const CsvDialect *dialect, uint8_t byte) {
-    if (byte == dialect->delimiter) return CSV_FIELD_START;
-    if (byte == '\n') return CSV_ROW_START;
-    return byte == '\r' ? CSV_CR : CSV_UNQUOTED;
 }
 
 /* The quote at or after `from` that opens a field, or the block's length. */
@@ -221,9 +220,9 @@ int64_t csv_count_lines(const uint8_t *data, size_t bytes) {
 /* Rows as spans of their fields. */
 
 /* First byte of [at, end) that is one of three, or end. */
-#if defined(__SSE2__)
 BT_INLINE const uint8_t *find3(const uint8_t *at, const uint8_t *end, uint8_t a, uint8_t b,
                                uint8_t c) {
+#if defined(__SSE2__)
     const __m128i as = _mm_set1_epi8((char)a), bs = _mm_set1_epi8((char)b),
                   cs = _mm_set1_epi8((char)c);
     for (; end - at >= 16; at += 16) {
@@ -233,16 +232,10 @@ BT_INLINE const uint8_t *find3(const uint8_t *at, const uint8_t *end, uint8_t a,
         unsigned mask = (unsigned)_mm_movemask_epi8(hit);
         if (mask) return at + __builtin_ctz(mask);
     }
-    while (at < end && *at != a && *at != b && *at != c) at++;
-    return at;
-}
-#else
-BT_INLINE const uint8_t *find3(const uint8_t *at, const uint8_t *end, uint8_t a, uint8_t b,
-                               uint8_t c) {
-    while (at < end && *at != a && *at != b && *at != c) at++;
-    return at;
-}
 #endif
+    while (at < end && *at != a && *at != b && *at != c) at++;
+    return at;
+}
 
 BT_INLINE bool ends_field(const CsvDialect *dialect, uint8_t byte) {
     return byte == dialect->delimiter || byte == '\n' || byte == '\r';

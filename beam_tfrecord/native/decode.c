@@ -4,36 +4,35 @@
 #include "utf8.h"
 #include "xxh64.h"
 
-/* Finds the column of a key: by its position in the record before, else by hash. */
-typedef struct {
-    const DecodedColumn *columns;
-    int64_t *slots; /* column numbers by hash of the name; -1 is free */
-    uint64_t mask;
-} ColumnIndex;
-
-static uint64_t hash_name(Span name) { return bt_xxh64(name.at, span_bytes(name), 0); }
-
-static int64_t find_column(const ColumnIndex *index, Span key) {
-    for (uint64_t slot = hash_name(key) & index->mask;; slot = (slot + 1) & index->mask) {
-        int64_t column = index->slots[slot];
-        if (column < 0 || same_bytes(index->columns[column].name, key)) return column;
-    }
+/* The slot that holds the key or is free for it. */
+static KnownKey *find_key(const KeyTable *table, Span key) {
+    KnownKey *slots = (KnownKey *)table->slots.data;
+    uint64_t mask = table->slots.size / sizeof *slots - 1;
+    for (uint64_t slot = bt_xxh64(key.at, span_bytes(key), 0) & mask;; slot = (slot + 1) & mask)
+        if (slots[slot].column < 0 || same_bytes(slots[slot].key, key)) return &slots[slot];
 }
 
-static bool make_index(ColumnIndex *index, const DecodedColumn *columns, int64_t count) {
-    uint64_t size = 8;
-    while (size < 2 * (uint64_t)count) size *= 2;
-    index->columns = columns;
-    index->mask = size - 1;
-    index->slots = malloc(size * sizeof *index->slots);
-    if (!index->slots) return false;
-    for (uint64_t slot = 0; slot < size; slot++) index->slots[slot] = -1;
-    for (int64_t column = 0; column < count; column++) {
-        uint64_t slot = hash_name(columns[column].name) & index->mask;
-        while (index->slots[slot] >= 0) slot = (slot + 1) & index->mask;
-        index->slots[slot] = column;
-    }
+static bool grow(KeyTable *table) {
+    KeyTable grown = {.count = table->count};
+    size_t size = table->slots.size ? 2 * table->slots.size : 64 * sizeof(KnownKey);
+    if (!vec_reserve(&grown.slots, size)) return false;
+    grown.slots.size = size;
+    memset(grown.slots.data, 0xff, size);
+    const KnownKey *slots = (const KnownKey *)table->slots.data;
+    for (size_t slot = 0; slot < table->slots.size / sizeof *slots; slot++)
+        if (slots[slot].column >= 0) *find_key(&grown, slots[slot].key) = slots[slot];
+    vec_free(&table->slots);
+    *table = grown;
     return true;
+}
+
+/* Number of the key, the next one if it is new; -1 without memory. */
+static int64_t number_key(KeyTable *table, Span key) {
+    bool full = 2 * ((size_t)table->count + 1) * sizeof(KnownKey) > table->slots.size;
+    if (full && !grow(table)) return -1;
+    KnownKey *slot = find_key(table, key);
+    if (slot->column < 0) *slot = (KnownKey){key, table->count++};
+    return slot->column;
 }
 
 /* Appends the varints of a chunk that has been checked, to values with room for them. */
@@ -68,7 +67,7 @@ static bool append_values(DecodedColumn *column, const FeatureView *feature) {
 typedef struct {
     DecodedColumn *columns;
     int64_t column_count;
-    ColumnIndex index;
+    KeyTable index; /* of the columns */
     KeyOrder order;
     FeatureView *views; /* last entry of each wanted name */
     int64_t *seen;      /* record that the column has last been seen in */
@@ -120,7 +119,7 @@ BT_INLINE int64_t column_of_key(Decoder *decoder, Span key) {
     const KnownKey *known = next_known_key(&decoder->order, key);
     if (BT_LIKELY(known != NULL)) return known->column;
     if (!bt_is_utf8(key.at, span_bytes(key))) return -2;
-    KnownKey found = {key, find_column(&decoder->index, key)};
+    KnownKey found = {key, find_key(&decoder->index, key)->column};
     return expect_key(&decoder->order, found) ? found.column : -2;
 }
 
@@ -174,7 +173,7 @@ static bool read_record(Decoder *decoder, Span payload, int64_t record) {
     while ((found = bt_next_entry(&walk, &entry)) == 1) {
         FeatureView feature;
         if (!bt_read_feature(entry, &feature)) return false;
-        int64_t column = find_column(&decoder->index, feature.key);
+        int64_t column = find_key(&decoder->index, feature.key)->column;
         if (column < 0) continue;
         decoder->views[column] = feature;
         decoder->seen[column] = record;
@@ -228,17 +227,17 @@ int bt_decode(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t 
     Decoder decoder = {.columns = columns, .column_count = column_count};
     decoder.views = malloc(((size_t)column_count + 1) * sizeof *decoder.views);
     decoder.seen = malloc(((size_t)column_count + 1) * sizeof *decoder.seen);
-    bool ready = decoder.views && decoder.seen &&
-                 make_index(&decoder.index, columns, column_count);
+    bool ready = decoder.views && decoder.seen && grow(&decoder.index);
     for (int64_t c = 0; c < column_count && ready; c++) {
         decoder.seen[c] = -1;
-        ready = begin_column(&columns[c], records);
+        ready = number_key(&decoder.index, columns[c].name) == c &&
+                begin_column(&columns[c], records);
     }
     int result = ready ? decode_records(&decoder, data, bytes, starts, records, fault)
                        : BT_NO_MEMORY;
     free(decoder.views);
     free(decoder.seen);
-    free(decoder.index.slots);
+    vec_free(&decoder.index.slots);
     vec_free(&decoder.order.keys);
     return result;
 }
@@ -249,58 +248,13 @@ static FoundFeature *feature_at(Discovery *discovery, int64_t number) {
     return (FoundFeature *)discovery->features.data + number;
 }
 
-static int64_t feature_count(const Discovery *discovery) {
-    return (int64_t)(discovery->features.size / sizeof(FoundFeature));
-}
-
-/* Slot that holds the feature or is free for it. */
-static int64_t *find_slot(Discovery *discovery, uint64_t hash, Span key) {
-    int64_t *slots = (int64_t *)discovery->slots.data;
-    uint64_t mask = discovery->slots.size / sizeof(int64_t) - 1;
-    for (uint64_t slot = hash & mask;; slot = (slot + 1) & mask) {
-        if (slots[slot] < 0) return &slots[slot];
-        const FoundFeature *feature = feature_at(discovery, slots[slot]);
-        if (feature->hash != hash || feature->name_bytes != span_bytes(key)) continue;
-        /* Without any name but the empty one there is no memory of names to point into. */
-        if (!span_bytes(key) ||
-            !memcmp(discovery->names.data + feature->name_offset, key.at, span_bytes(key)))
-            return &slots[slot];
-    }
-}
-
-/* Keeps at least half of the slots free, so that every search ends soon. */
-static bool grow_slots(Discovery *discovery) {
-    size_t size = discovery->slots.size / sizeof(int64_t);
-    if ((size_t)feature_count(discovery) * 2 < size) return true;
-    size_t grown = size ? size * 2 : 64;
-    if (!vec_reserve(&discovery->slots, (grown - size) * sizeof(int64_t))) return false;
-    discovery->slots.size = grown * sizeof(int64_t);
-    int64_t *slots = (int64_t *)discovery->slots.data;
-    for (size_t slot = 0; slot < grown; slot++) slots[slot] = -1;
-    for (int64_t number = 0; number < feature_count(discovery); number++) {
-        size_t slot = feature_at(discovery, number)->hash & (grown - 1);
-        while (slots[slot] >= 0) slot = (slot + 1) & (grown - 1);
-        slots[slot] = number;
-    }
-    return true;
-}
-
 /* The feature of that name, made if it is new; NULL without memory. */
 static FoundFeature *find_feature(Discovery *discovery, Span key) {
-    if (!grow_slots(discovery)) return NULL;
-    uint64_t hash = bt_xxh64(key.at, span_bytes(key), 0);
-    int64_t *slot = find_slot(discovery, hash, key);
-    if (*slot < 0) {
-        FoundFeature made = {.name_offset = discovery->names.size,
-                             .name_bytes = span_bytes(key),
-                             .hash = hash,
-                             .record = -1};
-        int64_t number = feature_count(discovery);
-        if (!vec_push(&discovery->names, key.at, span_bytes(key))) return NULL;
-        if (!vec_push(&discovery->features, &made, sizeof made)) return NULL;
-        *slot = number;
-    }
-    return feature_at(discovery, *slot);
+    int64_t before = discovery->numbers.count, number = number_key(&discovery->numbers, key);
+    FoundFeature made = {.name = key, .record = -1};
+    if (number < 0) return NULL;
+    if (number == before && !vec_push(&discovery->features, &made, sizeof made)) return NULL;
+    return feature_at(discovery, number);
 }
 
 /* Adds what the record has of the feature to the sums; false if it changes the kind. */
@@ -358,7 +312,6 @@ int bt_discover(const uint8_t *data, size_t bytes, const int64_t *starts, int64_
 
 void bt_discovery_free(Discovery *discovery) {
     vec_free(&discovery->features);
-    vec_free(&discovery->names);
-    vec_free(&discovery->slots);
+    vec_free(&discovery->numbers.slots);
     vec_free(&discovery->touched);
 }

@@ -2,7 +2,7 @@
 #ifndef BT_DECODE_H
 #define BT_DECODE_H
 
-#include "vec.h"
+#include "plain.h"
 
 /* One wanted feature and, afterwards, all that the records hold of it. */
 typedef struct {
@@ -26,9 +26,7 @@ int bt_decode(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t 
 
 /* A feature seen in the records. */
 typedef struct {
-    uint64_t name_offset; /* in the names of the discovery */
-    uint64_t name_bytes;
-    uint64_t hash;
+    Span name; /* in the data */
     int64_t record; /* last that has it, with these values of this kind */
     int64_t values;
     int64_t present;
@@ -38,10 +36,15 @@ typedef struct {
     int record_kind;
 } FoundFeature;
 
+/* Numbers of keys, which lie in memory of others. */
+typedef struct {
+    Vec slots; /* of KnownKey: open addressing by hash; -1 is free, as at least half of them are */
+    int64_t count;
+} KeyTable;
+
 typedef struct {
     Vec features; /* of FoundFeature, in order of appearance */
-    Vec names;
-    Vec slots; /* int64: open addressing over `features` by hash of the name; -1 is free */
+    KeyTable numbers; /* of `features` */
     Vec touched; /* int64: numbers of the features that the record has */
 } Discovery;
 

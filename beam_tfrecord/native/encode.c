@@ -78,7 +78,9 @@ BT_INLINE void measure_int_lists(ValueType type, const Column *column, Block *bl
     }
 }
 
-BT_INLINE void measure_floats(ValueType type, const Column *column, Block *block) {
+BT_INLINE void measure_floats(ValueType type, const Column *column, Block *block,
+                              uint32_t *bodies) {
+    (void)bodies;
     const double *values = (const double *)column->values + column->value_offset + block->row;
     for (int i = 0; i < block->rows; i++) {
         if (row_is_null(column, block->row + i)) continue;
@@ -88,7 +90,9 @@ BT_INLINE void measure_floats(ValueType type, const Column *column, Block *block
     }
 }
 
-BT_INLINE void measure_float_lists(ValueType type, const Column *column, Block *block) {
+BT_INLINE void measure_float_lists(ValueType type, const Column *column, Block *block,
+                                   uint32_t *bodies) {
+    (void)bodies;
     const double *values = column->values;
     for (int i = 0; i < block->rows; i++) {
         if (row_is_null(column, block->row + i)) continue;
@@ -152,39 +156,28 @@ BT_INLINE void measure_bytes_lists(ValueType type, const Column *column, Block *
     }
 }
 
-static void measure_scalars(const Column *column, Block *block, uint32_t *bodies) {
-    switch (column->type) {
-#define CASE(TYPE) case TYPE: measure_ints(TYPE, column, block, bodies); break;
-        EACH_INT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: measure_floats(TYPE, column, block); break;
-        EACH_FLOAT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: measure_bytes(TYPE, column, block, bodies); break;
-        EACH_BYTES_TYPE(CASE)
-#undef CASE
+/* Calls the function for the kind of the column's values; their type is a constant for it. */
+#define CALL(TYPE, FUNCTION, ...) \
+    case TYPE: FUNCTION(TYPE, column, block, __VA_ARGS__); break;
+#define CALL_BY_TYPE(INTS, FLOATS, BYTES, ...) \
+    switch (column->type) { \
+        CALL(T_BOOL, INTS, __VA_ARGS__) CALL(T_INT8, INTS, __VA_ARGS__) \
+        CALL(T_INT16, INTS, __VA_ARGS__) CALL(T_INT32, INTS, __VA_ARGS__) \
+        CALL(T_INT64, INTS, __VA_ARGS__) CALL(T_UINT8, INTS, __VA_ARGS__) \
+        CALL(T_UINT16, INTS, __VA_ARGS__) CALL(T_UINT32, INTS, __VA_ARGS__) \
+        CALL(T_UINT64, INTS, __VA_ARGS__) CALL(T_HALF, FLOATS, __VA_ARGS__) \
+        CALL(T_FLOAT, FLOATS, __VA_ARGS__) CALL(T_DOUBLE, FLOATS, __VA_ARGS__) \
+        CALL(T_BINARY32, BYTES, __VA_ARGS__) CALL(T_BINARY64, BYTES, __VA_ARGS__) \
+        CALL(T_VIEW, BYTES, __VA_ARGS__) CALL(T_FIXED, BYTES, __VA_ARGS__) \
     }
-}
-
-static void measure_lists(const Column *column, Block *block, uint32_t *bodies) {
-    switch (column->type) {
-#define CASE(TYPE) case TYPE: measure_int_lists(TYPE, column, block, bodies); break;
-        EACH_INT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: measure_float_lists(TYPE, column, block); break;
-        EACH_FLOAT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: measure_bytes_lists(TYPE, column, block, bodies); break;
-        EACH_BYTES_TYPE(CASE)
-#undef CASE
-    }
-}
 
 /* Adds the column's entry size to each row of the block and notes its faults. `bodies[i]` is
  * what writing needs to know of row i: see the functions. */
 static void measure(const Column *column, Block *block, uint32_t *bodies) {
-    if (column->layout == L_SCALAR) measure_scalars(column, block, bodies);
-    else measure_lists(column, block, bodies);
+    if (column->layout == L_SCALAR)
+        CALL_BY_TYPE(measure_ints, measure_floats, measure_bytes, bodies)
+    else
+        CALL_BY_TYPE(measure_int_lists, measure_float_lists, measure_bytes_lists, bodies)
 }
 
 /* The write pass: every byte of an entry, sizes known. */
@@ -292,7 +285,9 @@ BT_INLINE void write_int_lists(ValueType type, Column *column, Block *block,
     })
 }
 
-BT_INLINE void write_floats(ValueType type, Column *column, Block *block, int first, int last) {
+BT_INLINE void write_floats(ValueType type, Column *column, Block *block, const uint32_t *bodies,
+                            int first, int last) {
+    (void)bodies;
     const uint8_t *prefix = column->prefixes + 4 * column->prefix_stride;
     size_t prefix_bytes = column->prefix_bytes[4];
     EACH_ACTIVE_ROW({
@@ -302,8 +297,9 @@ BT_INLINE void write_floats(ValueType type, Column *column, Block *block, int fi
     })
 }
 
-BT_INLINE void write_float_lists(ValueType type, Column *column, Block *block, int first,
-                                 int last) {
+BT_INLINE void write_float_lists(ValueType type, Column *column, Block *block,
+                                 const uint32_t *bodies, int first, int last) {
+    (void)bodies;
     EACH_ACTIVE_ROW({
         ValueRange range = list_range(column, row);
         uint64_t packed = 4 * (uint64_t)(range.last - range.first);
@@ -343,39 +339,12 @@ BT_INLINE void write_bytes_lists(ValueType type, Column *column, Block *block,
     })
 }
 
-static void write_scalars(Column *column, Block *block, const uint32_t *bodies, int first,
-                          int last) {
-    switch (column->type) {
-#define CASE(TYPE) case TYPE: write_ints(TYPE, column, block, bodies, first, last); break;
-        EACH_INT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: write_floats(TYPE, column, block, first, last); break;
-        EACH_FLOAT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: write_bytes(TYPE, column, block, bodies, first, last); break;
-        EACH_BYTES_TYPE(CASE)
-#undef CASE
-    }
-}
-
-static void write_lists(Column *column, Block *block, const uint32_t *bodies, int first, int last) {
-    switch (column->type) {
-#define CASE(TYPE) case TYPE: write_int_lists(TYPE, column, block, bodies, first, last); break;
-        EACH_INT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: write_float_lists(TYPE, column, block, first, last); break;
-        EACH_FLOAT_TYPE(CASE)
-#undef CASE
-#define CASE(TYPE) case TYPE: write_bytes_lists(TYPE, column, block, bodies, first, last); break;
-        EACH_BYTES_TYPE(CASE)
-#undef CASE
-    }
-}
-
 /* Writes the column's entries of active rows from `first` to `last` (not included). */
 static void write_entries(Column *column, Block *block, const uint32_t *bodies, int first, int last) {
-    if (column->layout == L_SCALAR) write_scalars(column, block, bodies, first, last);
-    else write_lists(column, block, bodies, first, last);
+    if (column->layout == L_SCALAR)
+        CALL_BY_TYPE(write_ints, write_floats, write_bytes, bodies, first, last)
+    else
+        CALL_BY_TYPE(write_int_lists, write_float_lists, write_bytes_lists, bodies, first, last)
 }
 
 /* The loop over blocks of rows. */
@@ -387,13 +356,6 @@ static const size_t SEAL_BYTES = 128 << 10;
 
 /* Sizes kept per column and row during a block: as much as stays in a level-1 cache. */
 static const int64_t BODIES = 6 << 10;
-
-uint64_t bt_encode_bound(const Column *columns, int64_t column_count, int64_t rows) {
-    /* Tag and size of Features, at most 6 bytes, are all that a row has beside its entries. */
-    uint64_t bound = BT_SLACK + (uint64_t)rows * (BT_FRAME_BYTES + 6);
-    for (int64_t c = 0; c < column_count; c++) bound += bt_column_bound(&columns[c], rows);
-    return bound;
-}
 
 static bool reject_row(Encoding *encoding, int64_t row, int64_t column, int code) {
     RowReject reject = {row, column, code};

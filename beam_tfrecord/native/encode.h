@@ -38,10 +38,7 @@ typedef struct {
     Vec rejects; /* of RowReject */
 } Encoding;
 
-/* Upper bound of the bytes that all rows take in `out`, with slack after them. */
-uint64_t bt_encode_bound(const Column *columns, int64_t column_count, int64_t rows);
-
-/* Encodes all rows. BT_NO_ROOM: `out` is shorter than the bound asks for. */
+/* Encodes all rows. BT_NO_ROOM: `out` is too short for them and BT_SLACK bytes more. */
 int bt_encode(Encoding *encoding);
 
 #endif

@@ -21,19 +21,17 @@ tests check every line):
 
 Medians, and the boundaries of `bucketize` with a number of buckets, come from quantile sketches.
 Their last digits depend on how the data was divided among workers. No other result does: means and
-variances come from `Moments`, sums of values and squares as integers, because floating-point sums
-depend on the order of their terms.
+variances come from `CombineMoments`, sums of values and squares as integers, because
+floating-point sums depend on the order of their terms.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import fractions
-import functools
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -368,38 +366,9 @@ OPERATIONS: dict[str, Callable[[Column, Options, str], Column]] = {
 }
 
 
-class Moments(NamedTuple):
-    """Exact sums over the values of some rows, in the units of `float_sums`."""
-
-    rows: int = 0
-    finite: int = 0
-    total: int = 0
-    squares: int = 0
-
-    def merge(self, other: Moments) -> Moments:
-        """Return the sums over both parts of the data."""
-        return Moments(*map(operator.add, self, other))
-
-    @property
-    def mean(self) -> float:
-        """Mean of the finite values, rounded once; 0 if there are none."""
-        return float(fractions.Fraction(self.total, max(1, self.finite) << FLOAT_UNIT))
-
-    @property
-    def variance(self) -> float:
-        """Variance (of the population), rounded once; 0 if there are no finite values."""
-        spread = self.squares * self.finite - self.total * self.total
-        try:
-            return float(fractions.Fraction(spread, max(1, self.finite**2) << 2 * FLOAT_UNIT))
-        except OverflowError:
-            return math.inf
-
-
-def moments_of(values: Float64Array, rows: int) -> Moments:
-    """Return the sums over the finite values among `values`, shape `[n]`, of `rows` rows."""
-    finite = values[np.isfinite(values)]
-    # Sorted, because sums of sorted floats are faster.
-    return Moments(rows, len(finite), *float_sums(np.sort(finite)))
+# Numbers of rows and of finite values, and `float_sums` of these: exact, so that any order serves.
+Moments = tuple[int, ...]
+_NONE: Moments = (0, 0, 0, 0)
 
 
 class CombineMoments(beam.CombineFn):
@@ -407,18 +376,30 @@ class CombineMoments(beam.CombineFn):
 
     def create_accumulator(self) -> Moments:
         """Return the sums over no values."""
-        return Moments()
+        return _NONE
 
     def add_input(self, accumulator: Moments, element: tuple[Any, ...]) -> Moments:
         """Return the sums with the values of one more batch."""
-        values, rows = element
-        return accumulator.merge(moments_of(np.asarray(values, np.float64), int(rows)))
+        values, rows = np.asarray(element[0], np.float64), int(element[1])
+        # Sorted, because sums of sorted floats are faster.
+        finite = np.sort(values[np.isfinite(values)])
+        added = rows, len(finite), *float_sums(finite)
+        return self.merge_accumulators([accumulator, added])
 
     def merge_accumulators(self, accumulators: Iterable[Moments]) -> Moments:
         """Return the sums over the data of all accumulators."""
-        return functools.reduce(Moments.merge, accumulators, Moments())
+        return tuple(map(sum, zip(_NONE, *accumulators, strict=True)))
 
     def extract_output(self, accumulator: Moments) -> Float64Array:
-        """Return number of rows, number of finite values, mean and variance, shape `[4]`."""
-        rows, finite, *_ = accumulator
-        return np.array([rows, finite, accumulator.mean, accumulator.variance], np.float64)
+        """Return number of rows, number of finite values, mean and variance, shape `[4]`.
+
+        Mean and variance (of the population) are rounded once, and 0 if there is no finite value.
+        """
+        rows, finite, total, squares = accumulator
+        count, spread = max(1, finite), squares * finite - total * total
+        mean = float(fractions.Fraction(total, count << FLOAT_UNIT))
+        try:
+            variance = float(fractions.Fraction(spread, count**2 << 2 * FLOAT_UNIT))
+        except OverflowError:
+            variance = math.inf
+        return np.array([rows, finite, mean, variance], np.float64)

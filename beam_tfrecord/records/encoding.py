@@ -132,12 +132,17 @@ class Encoder:
                 why = f"is not allowed ({allowed}): correct it, or change the schema"
                 _reject_values(batch, array, bad_rows, feature.name, "not-allowed", why, rejects)
         tf_arrays = self._to_tf(batch, arrays, rejects)
-        arena.reserve(native.encode_bound(tf_arrays), batch.num_rows)
+        arena.reserve(2 * tf_arrays.nbytes, batch.num_rows)
         rows = np.empty(batch.num_rows, np.int64)
         starts = arena.starts[arena.records :]
         skip = np.zeros(batch.num_rows, np.uint8)
         skip[list(rejects)] = 1
-        encoded = native.encode(tf_arrays, arena.data, arena.size, starts, rows, skip)
+        while True:
+            try:
+                encoded = native.encode(tf_arrays, arena.data, arena.size, starts, rows, skip)
+                break
+            except BufferError:
+                arena.reserve(len(arena.data) + 1, 0)
         arena.size += encoded.size
         arena.records += encoded.records
         rows = rows[: encoded.records]

@@ -234,5 +234,5 @@ def _has_sound_records(path: str, end: int) -> bool:
     except ValueError:
         return False
     framed = np.empty(end - SORT_KEY_BYTES * len(starts), np.uint8)
-    native.gather(entries, starts, np.arange(len(starts)), framed, 0)
+    native.gather(entries, starts, None, np.arange(len(starts)), framed, 0)
     return len(native.scan_frames(framed, True).starts) == len(starts)

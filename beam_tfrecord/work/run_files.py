@@ -89,24 +89,39 @@ def read_index(path: str, *, is_checked: bool = False) -> RunIndex:
     size = file_size(path)
     if size < _TRAILER.size:
         raise DataError(f"{path!r} is not a complete run: it has {size} bytes")
-    tail = _Tail(path, size)
+    tail = _tail(path, size, min(size, _TAIL_BYTES))
     end = size - _TRAILER.size
-    seal, text_bytes, magic = _TRAILER.unpack(tail.read(end, _TRAILER.size))
+    seal, text_bytes, magic = _TRAILER.unpack(tail[-_TRAILER.size :].data)
     damaged = DataError(f"{path!r} is not a complete run: its end is damaged")
     if magic != MAGIC or text_bytes > end:
         raise damaged
+    if text_bytes + _TRAILER.size > len(tail):
+        tail = _tail(path, size, text_bytes + _TRAILER.size)
     # Nothing in the footer is trusted before its hash is known to be right.
     try:
-        described = json.loads(tail.read(end - text_bytes, text_bytes))
+        described = json.loads(tail[-text_bytes - _TRAILER.size : -_TRAILER.size].tobytes())
         arrays_bytes = described["arrays"]
     except (ValueError, TypeError, KeyError) as error:
         raise damaged from error
     if not isinstance(arrays_bytes, int) or not 0 <= arrays_bytes <= end - text_bytes:
         raise damaged
-    sealed = tail.array(end - text_bytes - arrays_bytes, arrays_bytes + text_bytes)
+    footer_bytes = arrays_bytes + text_bytes + _TRAILER.size
+    if footer_bytes > len(tail):
+        tail = _tail(path, size, footer_bytes)
+    sealed = tail[-footer_bytes : -_TRAILER.size]
     if not is_checked and native.xxh64(sealed, 0) != seal:
         raise damaged
     return _index(described, sealed)
+
+
+def _tail(path: str, size: int, nbytes: int) -> UInt8Array:
+    """Return the last bytes of a file."""
+    if not is_remote(path):
+        # Mapped, not read: a merge opens every run, but looks at few pages of each footer.
+        return np.memmap(path, np.uint8, "r", size - nbytes, (nbytes,))
+    tail = np.empty(nbytes, np.uint8)
+    read_into(path, size - nbytes, tail.data)
+    return tail
 
 
 def _index(described: Mapping[str, Any], sealed: UInt8Array) -> RunIndex:
@@ -120,37 +135,6 @@ def _index(described: Mapping[str, Any], sealed: UInt8Array) -> RunIndex:
         splits[split["name"]] = (bins[low:high], offsets[low : high + 1])
         low = high
     return RunIndex(splits, described["shift"])
-
-
-class _Tail:
-    """Reads the end of a file; of a remote file, one request gets `_TAIL_BYTES` ahead."""
-
-    def __init__(self, path: str, size: int) -> None:
-        self._path = path
-        self._start = size
-        self._data = b""
-        if is_remote(path):
-            self._start = max(0, size - _TAIL_BYTES)
-            self._data = _read(path, self._start, size - self._start)
-
-    def read(self, start: int, nbytes: int) -> bytes:
-        """Return `nbytes` bytes of the file from position `start`."""
-        if start < self._start:
-            return _read(self._path, start, nbytes)
-        return self._data[start - self._start :][:nbytes]
-
-    def array(self, start: int, nbytes: int) -> UInt8Array:
-        """Return `nbytes` bytes of the file from position `start`, as an array."""
-        if is_remote(self._path):
-            return np.frombuffer(self.read(start, nbytes), np.uint8)
-        # Mapped, not read: a merge opens every run, but looks at few pages of each footer.
-        return np.memmap(self._path, np.uint8, "r", start, (nbytes,))
-
-
-def _read(path: str, start: int, nbytes: int) -> bytes:
-    out = bytearray(nbytes)
-    read_into(path, start, memoryview(out))
-    return bytes(out)
 
 
 # Maximum number of bins of one split, since one worker holds the counts of all runs. In source

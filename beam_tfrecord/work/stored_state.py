@@ -12,7 +12,7 @@ The plan of a job is in these files of its temporary directory::
     kept-types     the schema of mapped rows, if it was inferred from them
     rows-<id>      mapped rows until then, only for the attempt that wrote them
     raw-schema     the schema of rows, if a separate pipeline found it
-    remarks.json   lines for the user about the types of the rows
+    remarks        lines for the user about the types of the rows
     group-<key>    results of a group of units (see `work.checkpoints`)
 """
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import logging
 import os
 import typing
@@ -36,7 +35,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.storage import WholeFile, list_names, put, read_bytes, remove
+from beam_tfrecord.storage import WholeFile, list_names, read_bytes, remove
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ _SEAL_BYTES = 8
 
 GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
 RAW_SCHEMA = "raw-schema"
-REMARKS = "remarks.json"
+REMARKS = "remarks"
 GROUP_PREFIX = "group-"
 KEPT_ROWS = "rows-"
 
@@ -225,15 +224,12 @@ class Stored:
 
 def save_remarks(directory: str, remarks: Sequence[str]) -> None:
     """Store lines for the user about the types of the rows, for the step that publishes."""
-    put(os.path.join(directory, REMARKS), json.dumps(remarks).encode())
+    save(os.path.join(directory, REMARKS), list(remarks))
 
 
 def load_remarks(directory: str) -> list[str]:
     """Return the stored lines for the user; empty if none are stored."""
-    try:
-        return [str(line) for line in json.loads(read_bytes(os.path.join(directory, REMARKS)))]
-    except FileNotFoundError:
-        return []
+    return load(os.path.join(directory, REMARKS), list[str]) or []
 
 
 def load_schema(directory: str | None, name: str) -> pa.Schema | None:

@@ -34,7 +34,7 @@ def _record_bytes(path: str) -> float:
     from beam_tfrecord import native
 
     batch = next(pq.ParquetFile(path).iter_batches(batch_size=SAMPLE_ROWS))
-    buffer = np.zeros(native.encode_bound(batch), np.uint8)
+    buffer = np.zeros(16 * batch.nbytes, np.uint8)
     starts, rows = np.zeros((2, batch.num_rows), np.int64)
     return float(native.encode(batch, buffer, 0, starts, rows).size / batch.num_rows)
 

@@ -171,7 +171,7 @@ def _write_framed(results: Iterator[pa.RecordBatch | pa.Array], file: BinaryIO) 
     buffer, rows = np.empty(0, np.uint8), 0
     for result in results:
         is_bytes = isinstance(result, pa.Array)
-        bound = (native.frame_bound if is_bytes else native.encode_bound)(result)
+        bound = native.frame_bound(result) if is_bytes else 16 * result.nbytes
         if bound > len(buffer):
             buffer = np.empty(2 * bound, np.uint8)
         starts, numbers = np.empty((2, len(result)), np.int64)

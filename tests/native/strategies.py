@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
@@ -129,10 +130,12 @@ class Written(NamedTuple):
 
 def run_encode(batch, at=0, skip=None):
     """Encode behind `at` bytes of 0xEE, which must stay as they are."""
-    out = np.full(at + native.encode_bound(batch), 0xEE, np.uint8)
-    starts = np.zeros(batch.num_rows, np.int64)
-    rows = np.zeros(batch.num_rows, np.int64)
-    encoded = native.encode(batch, out, at, starts, rows, skip)
+    starts, rows = np.zeros((2, batch.num_rows), np.int64)
+    for doublings in itertools.count():
+        out = np.full(at + (256 << doublings), 0xEE, np.uint8)
+        with contextlib.suppress(BufferError):
+            encoded = native.encode(batch, out, at, starts, rows, skip)
+            break
     assert out[:at].tobytes() == b"\xee" * at
     count = encoded.records
     data = out[at : at + encoded.size].tobytes()

@@ -88,10 +88,10 @@ def test_gather_and_runs_keep_records_whole():
     order, places = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
     expected, _ = framed([b"", b"a", b"bb" * 300, b"a"])
     out = np.full(2000, 0xEE, np.uint8)
-    size = native.gather(data, starts, order, out, 3)
+    size = native.gather(data, starts, None, order, out, 3)
     assert out[:3].tobytes() + out[3 + size :].tobytes() == b"\xee" * (2000 - size)
     assert out[3 : 3 + size].tobytes() == expected
-    run_size = native.gather_run(data, starts, places, order, out, 0)
+    run_size = native.gather(data, starts, places, order, out, 0)
     run = native.scan_run(out[:run_size])
     assert run.places.tolist() == [5, 7, 2**64 - 1, 7]
     assert run.starts.tolist() == [8, 32, 57, 681]
@@ -108,22 +108,22 @@ def test_positions_outside_of_the_data_are_refused():
         for call in (
             lambda bad=bad: native.hash_records(data, bad, 0),
             lambda bad=bad: native.canonical_hashes(data, bad, 0),
-            lambda bad=bad: native.gather(data, bad, zero, out, 0),
+            lambda bad=bad: native.gather(data, bad, None, zero, out, 0),
             lambda bad=bad: native.decode(data, bad, [(b"x", 1)]),
         ):
             with pytest.raises(ValueError, match="record 0"):
                 call()
     with pytest.raises(ValueError, match="record 1: does not lie inside"):
-        native.gather(data, starts, np.array([1]), out, 0)
+        native.gather(data, starts, None, np.array([1]), out, 0)
     with pytest.raises(ValueError, match="out is too short"):
-        native.gather(data, starts, zero, out[:18], 0)
+        native.gather(data, starts, None, zero, out[:18], 0)
 
 
 def test_a_run_that_is_cut_is_refused():
     data, starts = framed([b"a", b"bcd"])
     out = np.zeros(100, np.uint8)
     places = np.zeros(2, np.uint64)
-    size = native.gather_run(data, starts, places, np.array([0, 1]), out, 0)
+    size = native.gather(data, starts, places, np.array([0, 1]), out, 0)
     assert size == 52
     for cut in [*range(1, 25), *range(26, 52)]:
         with pytest.raises(ValueError, match=f"run entry at byte {0 if cut < 25 else 25} "):

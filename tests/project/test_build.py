@@ -26,7 +26,7 @@ from beam_tfrecord import native
 from beam_tfrecord.native import _csv
 
 batch = pa.record_batch([pa.array([5, 300])], ["x"])
-out = np.zeros(native.encode_bound(batch), np.uint8)
+out = np.zeros(1000, np.uint8)
 starts, rows = np.zeros(2, np.int64), np.zeros(2, np.int64)
 encoded = native.encode(batch, out, 0, starts, rows)
 found = native.scan_frames(out[: encoded.size])
