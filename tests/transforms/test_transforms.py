@@ -319,23 +319,6 @@ def test_map_rows_refuses_a_dofn():
         bt.MapRows(beam.DoFn())
 
 
-@pytest.mark.xdist_group("tensorflow")
-def test_map_rows_to_examples(parquet, tmp_path):
-    def to_example(row: dict) -> object:
-        import tensorflow as tf
-
-        return tf.train.Example.FromString(example(id=row["id"]))
-
-    with pipeline() as p:
-        (
-            p
-            | bt.ReadFromParquet(parquet)
-            | bt.MapRows(to_example)
-            | bt.WriteToTFRecord(f"{tmp_path}/", splits={"a": 0.5, "b": 0.5})
-        )
-    assert sorted(ids(tmp_path)) == list(range(300))
-
-
 @pytest.mark.slow
 def test_map_batches_that_drops_rows_must_say_so(parquet, tmp_path):
     def first_half(data: pa.RecordBatch) -> pa.RecordBatch:
