@@ -45,7 +45,7 @@ def joined(ranks):
     return [row for step in zip(*ranks, strict=True) for batch in step for row in batch]
 
 
-@settings(max_examples=examples(1000, 100), deadline=None)
+@settings(max_examples=examples(300, 30), deadline=None)
 @given(data=st.data())
 def test_any_division_reads_each_example_once_and_resumes(datasets, data):
     kind = data.draw(st.sampled_from([*SHARDS, "gzip", "parquet"]))

@@ -12,7 +12,6 @@ from beam_tfrecord.check import verify as verify_module
 from beam_tfrecord.check import verify_examples
 from beam_tfrecord.check.verify import Fault, verify
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
@@ -231,11 +230,6 @@ def test_above_the_limit_a_part_of_the_hashes_is_kept(tmp_path, monkeypatch):
     assert verify(tmp_path).notes == (
         f"{kept} distinct examples (among one in 4 examples) are in more than one split",
     )
-
-
-def test_no_dataset(tmp_path):
-    with pytest.raises(UsageError, match="no dataset"):
-        verify(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""One suite over every way records travel and every way a pipeline runs: the same bytes."""
+"""One suite over every way records travel: the same bytes.
+
+`tests/runners/test_conformance.py` is the suite of every way that a pipeline runs.
+"""
 
 import itertools
 
@@ -22,20 +25,6 @@ WAYS = {
     "small groups": ("FnApiRunner", (), "files", 16_384, 5_000),
     "runner exchange": ("FnApiRunner", (), "runner", 16_384, 2**26),
     "runner exchange, threads": ("direct", ("--direct_num_workers=2",), "runner", 50, 20_000),
-    "processes": (
-        "FnApiRunner",
-        ("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
-        "files",
-        1_000,
-        20_000,
-    ),
-    "portable job service": (
-        "PortableRunner",
-        ("--job_endpoint=embed", "--environment_type=LOOPBACK"),
-        "files",
-        1_000,
-        20_000,
-    ),
 }
 
 

@@ -101,14 +101,6 @@ def test_examples_are_split_alike_however_much_is_known_of_them():
     assert splits_of("any", payloads + others)[:-2] == expected
 
 
-def test_equal_rows_and_examples_share_a_split():
-    for seed in range(8):
-        layout = Layout(splits=Splits(HALVES), seed=seed)
-        block = block_of(layout, batch_of_examples([EXAMPLE] * 3), rows({"x": [5, 5]}))
-        assert len(set(by_split(block))) == 1
-        assert len(block.splits) == 5
-
-
 def test_a_feature_of_two_kinds_is_refused_in_one_batch_or_two():
     floats = bytes.fromhex("0a0f0a0d0a0178120812060a0400000040")
     block = block_of(Layout(), batch_of_examples([EXAMPLE]))

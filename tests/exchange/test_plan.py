@@ -1,33 +1,14 @@
 import math
 
-import numpy as np
 import pytest
 
 from beam_tfrecord.exchange.merge_plan import (
     LOCAL_REQUEST_BYTES,
     REMOTE_REQUEST_BYTES,
     max_fan_in,
-    plan_merges,
     run_bytes_for,
     section_bytes_for,
 )
-from beam_tfrecord.format.layout import Layout, ShardSpec
-from beam_tfrecord.work.run_files import BinCounts
-
-
-def counts(nbytes, shift=48):
-    sizes = np.array(nbytes, np.int64)
-    return BinCounts(np.arange(len(sizes), dtype=np.uint64), np.ones_like(sizes), sizes, shift)
-
-
-def test_shards_do_not_depend_on_the_bins_of_runs():
-    layout = Layout(shuffle=False, shards=ShardSpec(total=4))
-    rows = 3000
-    fine = counts([10] * rows, shift=0)
-    planned = plan_merges({"data": fine}, layout)
-    assert plan_merges({"data": fine.coarsened(1)}, layout) == planned
-    # 3,000 records have bins of 4 rows.
-    assert [w.records for task in planned for w in task] == [752, 748, 752, 748]
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,6 @@ def spill(directory, layout, batches, run_bytes=RUN_BYTES):
     return [*runs, *spiller.end_group()]
 
 
-@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "source"])
-def test_shards_do_not_depend_on_batches_or_runs(tmp_path, shuffle):
-    layout = Layout(splits=HALVES, shuffle=shuffle, shards=ShardSpec(total=5))
-    values = list(range(100))
-    whole = spill(tmp_path, layout, [batch_of(values)])
-    assert len(whole) == 1
-    expected = shards_of(tmp_path, layout, whole)
-    assert len(expected) == 5
-    for step in (1, 7, 30):
-        parts = [batch_of(values[i : i + step], first=i) for i in range(0, 100, step)]
-        runs = spill(tmp_path, layout, parts, run_bytes=300)
-        assert len(runs) > 3
-        assert shards_of(tmp_path, layout, runs[::-1] if shuffle else runs) == expected
-
-
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize("run_bytes", [2**26, 1000, 1])
 @pytest.mark.parametrize("block_bytes", [2**24, 100])

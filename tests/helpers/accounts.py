@@ -69,13 +69,22 @@ class Accounts:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef):
-        """Take off what many tests share."""
+        """Take off what many tests share, also at its end: a server's CPU counts when it ends."""
         began, before = cpu(), self.shared
+        ending = []
+        is_shared = fixturedef.scope != "function"
+        if is_shared:
+            fixturedef.addfinalizer(lambda: self._take_off(cpu() - ending.pop()))
         try:
             return (yield)
         finally:
-            if fixturedef.scope != "function":
+            if is_shared:
+                # The last finalizer that is added runs first.
+                fixturedef.addfinalizer(lambda: ending.append(cpu()))
                 self.shared = before + cpu() - began
+
+    def _take_off(self, seconds):
+        self.shared += seconds
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):

@@ -68,35 +68,6 @@ def test_a_cell_that_fails_leaves_the_old_dataset(cell, capsys):
     assert "replaced" not in capsys.readouterr().out
 
 
-def _cell_of_another_seed():
-    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2}, seed=1)"
-
-
-def _cell_without_function():
-    return "bt.write('a.csv', 'out')"
-
-
-def _cell_after_an_edit():
-    Path("a.csv").write_text("x\n7\n8\n9\n")
-    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
-
-
-def _cell_on_the_output_of_a_program():
-    _edit_job(lambda job: job.pop(WITHOUT_FUNCTIONS))
-    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
-
-
-def _cell_on_a_damaged_job_file():
-    job = Path("out/job.json")
-    job.write_text(job.read_text().replace("direct", "indirect"))
-    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
-
-
-def _cell_on_a_damaged_manifest():
-    Path("out/manifest.json").write_text("{}")
-    return "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
-
-
 def _edit_job(edit):
     path = Path("out/job.json")
     job = load_job(path.read_text())
@@ -104,22 +75,33 @@ def _edit_job(edit):
     path.write_text(dump_job(job))
 
 
+def _edit_input():
+    Path("a.csv").write_text("x\n7\n8\n9\n")
+
+
+def _damage_job_file():
+    job = Path("out/job.json")
+    job.write_text(job.read_text().replace("direct", "indirect"))
+
+
+EDITED = "bt.write('a.csv', 'out', map=lambda row: {'y': 2})"
+OTHERS = {
+    "another seed": (lambda: None, EDITED.replace("})", "}, seed=1)")),
+    "without function": (lambda: None, "bt.write('a.csv', 'out')"),
+    "an edited input": (_edit_input, EDITED),
+    "of a program": (lambda: _edit_job(lambda job: job.pop(WITHOUT_FUNCTIONS)), EDITED),
+    "a damaged job file": (_damage_job_file, EDITED),
+    "a damaged manifest": (lambda: Path("out/manifest.json").write_text("{}"), EDITED),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "other",
-    [
-        _cell_of_another_seed,
-        _cell_without_function,
-        _cell_after_an_edit,
-        _cell_on_the_output_of_a_program,
-        _cell_on_a_damaged_job_file,
-        _cell_on_a_damaged_manifest,
-    ],
-)
+@pytest.mark.parametrize("other", OTHERS)
 def test_anything_else_is_only_replaced_when_asked(cell, other):
     cell("bt.write('a.csv', 'out', map=lambda row: {'y': 1})")
     shard = Path("out/data-00000-of-00001.tfrecord").read_bytes()
-    code = other()
+    change, code = OTHERS[other]
+    change()
     with pytest.raises(TargetExists) as refused:
         cell(code)
     assert refused.value.message.startswith(

@@ -1,7 +1,6 @@
 """`fitting_records` and `find_frame`: cases written out, and protobuf."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from tests.native.strategies import RELAXED, canonical_forms
 # Canonical: {"i": int64 5}, {"s": bytes "é"}, {"f": float 1.5}; and both of the first.
 I5 = bytes.fromhex("0a0c0a0a0a016912051a030a0105")
 S = bytes.fromhex("0a0d0a0b0a017312060a040a02c3a9")
-F = bytes.fromhex("0a0f0a0d0a0166120812060a040000c03f")
 BOTH = bytes.fromhex("0a19") + I5[2:] + S[2:]
 INT, TEXT = FitRule(b"i", INT64_KIND), FitRule(b"s", BYTES_KIND)
 RULES = [FitRule(b"f", FLOAT_KIND), INT, TEXT]
@@ -25,25 +23,6 @@ def stream(*payloads):
     records = [framed(payload) for payload in payloads]
     starts = np.cumsum([0, *map(len, records)][:-1] if records else [], dtype=np.int64)
     return b"".join(records), starts
-
-
-@pytest.mark.parametrize(
-    ("payload", "rules", "fits"),
-    [
-        (I5, RULES, True),
-        (BOTH, RULES, True),
-        (b"\x0a\x00", RULES, True),
-        (S.replace(b"\xc3", b"\xff"), [TEXT._replace(is_text=True)], False),
-        # Not in order of names; unpacked; a varint with a zero behind it; no example at all.
-        (bytes.fromhex("0a19") + S[2:] + I5[2:], RULES, False),
-        (bytes.fromhex("0a0b0a090a016912041a020805"), RULES, False),
-        (bytes.fromhex("0a0d0a0b0a016912061a040a028500"), RULES, False),
-        (b"", RULES, False),
-    ],
-)
-def test_one_record(payload, rules, fits):
-    data, starts = stream(payload)
-    assert native.fitting_records(data, starts, rules) == int(fits)
 
 
 def test_records_are_counted_up_to_the_first_that_is_not_sure():

@@ -73,14 +73,6 @@ def test_a_function_decides_what_a_row_becomes():
     assert after.rejects == ()
 
 
-def test_a_generator_function_yields_rows():
-    def twice(row: dict) -> Iterator[dict]:
-        yield row
-        yield row
-
-    assert where(mapped(batch([1, 2]), twice)) == [(10, 0), (10, 1), (11, 0), (11, 1)]
-
-
 def test_a_row_whose_function_raises_is_a_reject_with_the_line():
     def invert(row: dict) -> dict:
         return {"x": 6 // row["x"]}
@@ -217,12 +209,6 @@ def test_nested_values_without_sets_fit():
     schema = pa.schema([("x", pa.list_(_PAIR)), ("m", pa.map_(pa.string(), _TEXTS))])
     after = mapped(batch([1]), lambda _: {"x": [value, None], "m": {"k": ["v"]}}, schema)
     assert after.data.to_pylist() == [{"x": [value, None], "m": [("k", ["v"])]}]
-
-
-def test_bytes_are_examples():
-    after = mapped(batch([1, 2]), lambda row: example(x=row["x"]), EXAMPLES_SCHEMA)
-    assert after.encoded
-    assert after.data.column(0).to_pylist() == [example(x=1), example(x=2)]
 
 
 # {"a": nothing, "b": nothing}, with the features out of order.

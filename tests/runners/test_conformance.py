@@ -112,24 +112,19 @@ def marks_of(way):
 WAYS_MARKED = [pytest.param(way, marks=marks_of(way)) for way in WAYS]
 
 
+def check_same(way, job, output, expected, started):
+    ready, known = started(way), expected(job, (JOBS | TRANSFORM_JOBS)[job])
+    found = result_of((JOBS | TRANSFORM_JOBS)[job], output, ready.runner, beam=ready.beam)
+    assert found == known
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("way", WAYS_MARKED)
-def test_job_comes_out_the_same(
-    way,
-    job,
-    inputs,
-    tmp_path,
-    expected,
-    started,
-    monkeypatch,
-):
+def test_job_comes_out_the_same(way, job, inputs, tmp_path, expected, started, monkeypatch):
     monkeypatch.chdir(inputs)
-    ready = started(way)
     small_groups(monkeypatch)
-    known = expected(job, JOBS[job])
-    found = result_of(JOBS[job], tmp_path / "out", ready.runner, beam=ready.beam)
-    assert found == known
+    check_same(way, job, tmp_path / "out", expected, started)
 
 
 @pytest.mark.slow
@@ -137,16 +132,7 @@ def test_job_comes_out_the_same(
 @pytest.mark.parametrize("job", TRANSFORM_JOBS)
 @pytest.mark.parametrize("way", WAYS_MARKED)
 def test_preprocessing_comes_out_the_same(
-    way,
-    job,
-    transform_inputs,
-    tmp_path,
-    expected,
-    started,
-    monkeypatch,
+    way, job, transform_inputs, tmp_path, expected, started, monkeypatch
 ):
     monkeypatch.chdir(transform_inputs)
-    ready = started(way)
-    known = expected(job, TRANSFORM_JOBS[job])
-    found = result_of(TRANSFORM_JOBS[job], tmp_path / "out", ready.runner, beam=ready.beam)
-    assert found == known
+    check_same(way, job, tmp_path / "out", expected, started)

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.sources import damaged_files
 from beam_tfrecord.sources.avro import Avro
@@ -247,14 +246,6 @@ def test_a_key_that_is_twice_in_a_map_is_not_lost(tmp_path):
     path = write_avro(tmp_path / "a.avro", {"m": {"type": "map", "values": "int"}}, [])
     with_blocks(path, varint(2) + b"\x02a\x02" + b"\x02a\x04" + b"\0", rows=1)
     assert read_all(Avro(path)).to_pylist() == [{"m": [("a", 1), ("a", 2)]}]
-
-
-def test_text_that_is_not_utf_8_rejects_its_row(tmp_path):
-    path = write_avro(tmp_path / "a.avro", {"id": "int", "x": "string"}, [])
-    with_blocks(path, b"\x02\x02a" + b"\x04\x02\xff" + b"\x06\x02b", rows=3)
-    manifest = bt.write(path, tmp_path / "out", max_rejects=1)
-    assert (manifest.examples, manifest.rejects["rows"]) == (2, 1)
-    assert sorted(row["id"] for row in bt.load(tmp_path / "out").rows()) == [1, 3]
 
 
 def test_a_block_with_other_bytes_or_rows_is_refused(tmp_path):

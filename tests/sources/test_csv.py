@@ -5,7 +5,6 @@ import dataclasses
 import datetime
 import decimal
 import io
-import itertools
 import os
 import shutil
 import subprocess
@@ -17,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import SchemaConflict, UsageError
-from beam_tfrecord.sources.csv import read as csv_read
 from beam_tfrecord.sources.csv.source import Csv
 from tests.helpers.effort import examples
 from tests.helpers.reading import column, rows_and_rejects
@@ -254,27 +252,6 @@ def test_rejects_name_unit_row_and_line(write):
     assert "a.csv:4" in rejects[0].message
     assert rejects[1].message.startswith("the row in a.csv:6 has 1 field but the first line has 2")
     assert "a.csv:8 has 3 fields" in rejects[2].message
-
-
-def test_lines_of_rejects_do_not_depend_on_chunks_or_blocks(write, monkeypatch):
-    text = "a,b\r\n" + "".join(f'{i},"p\r\nq"\r\n' if i % 7 else "x\r\n\r\n" for i in range(200))
-    path = write(text)
-    expected = None
-    for chunk_bytes, block_bytes in itertools.product((16, 101, 2**20), (7, 2**20)):
-        source = Csv(path, chunk_bytes=chunk_bytes)
-        monkeypatch.setattr(csv_read, "BLOCK_BYTES", block_bytes)
-        schema = source.schema()
-        found = [
-            reject.message
-            for unit in source.all_units(source.all_scans())
-            for batch in source.read(unit, schema, batch_rows=13)
-            for reject in batch.rejects
-        ]
-        lines = text.replace("\r\n", "\n").split("\n")
-        places = [f"a.csv:{number}" for number, line in enumerate(lines, 1) if line == "x"]
-        assert [message.split()[3] for message in found] == places
-        expected = expected or found
-        assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 """The CSV source: headers, many files, compression, encodings and damaged input."""
 
-import dataclasses
 import gzip
 
-import pyarrow as pa
-import pyarrow.csv
 import pytest
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
@@ -142,15 +139,6 @@ def test_a_row_too_long_to_hold_is_an_error(write, monkeypatch):
     source = Csv(write(b'a,b\n1,2\n3,"' + b"x\n" * 2**22))
     with pytest.raises(DataError, match=r"the row in a\.csv:3 is longer than 2097152 bytes"):
         source.schema()
-
-
-def test_a_schema_column_that_the_file_lacks_is_an_error(write):
-    source = Csv(write("a\n1\n"))
-    schema = pa.schema({"a": pa.int64(), "z": pa.int64()})
-    with pytest.raises(DataError, match=r"column 'z' of the schema is not in a\.csv"):
-        rows_and_rejects(source, schema)
-    union = dataclasses.replace(source, union=True)
-    assert rows_and_rejects(union, schema)[0].to_pydict() == {"a": [1], "z": [None]}
 
 
 @pytest.mark.parametrize(

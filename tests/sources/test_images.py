@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import pickle
-import random
 
 import pytest
 
@@ -166,15 +164,6 @@ def test_batches_change_neither_rows_nor_origins(many, batch_rows, resize, most,
     assert max(batch.num_rows for batch in batches) <= most
     assert max(batch.data.column("image").nbytes for batch in batches) < 3000
     assert list(by_origin(batches)) == expected
-
-
-def test_everything_that_travels_survives_pickling(many):
-    source = pickle.loads(pickle.dumps(Images(many, columns=["path", "label"])))
-    scans = pickle.loads(pickle.dumps(source.all_scans()))
-    units = pickle.loads(pickle.dumps(source.all_units(scans)))
-    schema = source.merge(random.Random(0).sample([source.infer(scan) for scan in scans], 9))
-    found = [row for unit in units for batch in source.read(unit, schema) for row in batch.rows()]
-    assert [row["path"] for row in found] == [row["path"] for row in good_rows(Images(many))]
 
 
 @pytest.mark.parametrize(

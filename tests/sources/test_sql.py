@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
@@ -19,11 +17,9 @@ from beam_tfrecord.sources.sql.source import Sql, read_partition
 from beam_tfrecord.sources.sql.values import SqlColumn, SqlRows
 from tests.helpers.lazy import Lazy
 from tests.helpers.reading import rows_in
-from tests.sources.made_sql import conditions, make_database, shards_of
+from tests.sources.made_sql import conditions, make_database
 
 duckdb = Lazy("duckdb")
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -128,16 +124,6 @@ def test_source_order_is_that_of_the_key(parts, tmp_path):
         asked = {"query": "SELECT -id AS id FROM t", "partition_column": "id", "partitions": 3}
         bt.write(parts, out, shuffle=False, source_options=asked, **options)
         assert [row["id"] for row in bt.load(out).rows()] == list(range(-999, 1))
-
-
-@pytest.mark.slow
-def test_same_rows_from_parquet_give_the_same_files(trips, tmp_path):
-    rows = rows_in(Sql(trips, table="t").batches())
-    schema = Sql(trips, table="t").schema()
-    pq.write_table(pa.Table.from_pylist(rows[::-1], schema), tmp_path / "t.parquet")
-    bt.write(tmp_path / "t.parquet", tmp_path / "a", key=["id"], shards=3)
-    bt.write(trips, tmp_path / "b", key=["id"], shards=3, source_options={"table": "t"})
-    assert shards_of(tmp_path / "a") == shards_of(tmp_path / "b")
 
 
 # --- the manifest, and being done already
@@ -330,6 +316,3 @@ def test_what_is_wrong_is_told_in_one_line(trips, options, kind, message):
         Sql(trips, **options).all_scans()
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
-
-
-# --- the bench

@@ -7,7 +7,7 @@ import socket
 import pyarrow as pa
 import pytest
 
-from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import (
     ConnectionLost,
@@ -48,10 +48,6 @@ def postgresql(postgres):
 def maria(mariadb):
     secret = (("password", MARIADB_PASSWORD),)
     return Database(mariadb.url, driver_jars(MARIADB), MARIADB_USER, secret)
-
-
-def ids_of(connection, relation):
-    return [row[0] for row in connection.fetch(relation.select("id", order_by="id"))]
 
 
 def test_what_a_driver_guarantees_is_told():
@@ -194,20 +190,6 @@ def test_session_statements_and_limits(h2, postgresql):
         pytest.raises(UsageError, match=r"ran into the time limit: raise --statement-timeout"),
     ):
         connection.fetch("SELECT pg_sleep(30)")
-
-
-def test_connections_of_postgres_share_a_moment(postgresql):
-    postgresql.run("DROP TABLE IF EXISTS moment", "CREATE TABLE moment AS SELECT 1 AS id")
-    engine = postgresql.engine()
-    with engine.connect() as holder:
-        snapshot = holder.export_snapshot()
-        postgresql.run("INSERT INTO moment VALUES (2)")
-        with engine.connect(snapshot=snapshot) as joined:
-            assert ids_of(joined, Relation("moment")) == [1]
-        with engine.connect() as later:
-            assert ids_of(later, Relation("moment")) == [1, 2]
-    with pytest.raises(DataError, match="run the job again"):
-        engine.connect(snapshot=snapshot)
 
 
 def test_a_dropped_connection_is_told_as_such(postgresql):

@@ -142,14 +142,15 @@ def empty_bucket(scheme, endpoints, monkeypatch):
     return Store(f"{scheme}://{bucket}", faults, {**os.environ, **environment})
 
 
-def contend(path, rounds):
-    """Let three threads take a lease; return how often two had it, and how often one did."""
+def contend(path, times):
+    """Let three threads take a lease so many times; return how often two had it, and one did."""
     together, holders, taken = [], [], []
 
     def work(number):
-        for _ in range(rounds):
-            with contextlib.suppress(TargetExists), storage.lease(path):
+        while taken.count(number) < times:
+            with contextlib.suppress(TargetExists), storage.lease(path) as held:
                 holders.append(number)
+                held.check()  # which lets the other threads run
                 if len(holders) > 1:
                     together.append(number)
                 holders.remove(number)

@@ -188,8 +188,7 @@ def test_a_lock_that_fails_leaves_no_descriptor(tmp_path, monkeypatch, owner, ca
 
 
 def test_two_jobs_never_hold_one_directory_at_a_time(tmp_path):
-    together, taken = contend(str(tmp_path), 1000)
-    assert (together, taken > 300) == (0, True)
+    assert contend(str(tmp_path), 200) == (0, 600)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 5 * 2**20 + 17, 13 * 2**20])

@@ -32,13 +32,13 @@ ROWS = st.fixed_dictionaries(
         "list": st.sampled_from([None, [], [0], [1, 2]]),
     }
 )
-# Few rows, many times each.
-TABLES = st.lists(ROWS, min_size=2, max_size=6).flatmap(
-    lambda few: st.lists(st.sampled_from(few), min_size=30, max_size=90)
+# Each row several times.
+TABLES = st.lists(ROWS, min_size=10, max_size=30).flatmap(
+    lambda few: st.lists(st.sampled_from(few), min_size=100, max_size=200)
 )
 
 
-@settings(max_examples=60 if WHOLE else 2)
+@settings(max_examples=20 if WHOLE else 2)
 @given(
     rows=TABLES,
     weights=st.lists(st.integers(1, 9), min_size=2, max_size=4),
@@ -51,7 +51,7 @@ def test_equal_examples_are_in_one_split(rows, weights, seed, more_shards, shuff
     splits = {f"s{number}": weight / sum(weights) for number, weight in enumerate(weights)}
     with tempfile.TemporaryDirectory() as scratch:
         table = pa.Table.from_pylist(rows, SCHEMA)
-        for number, part in enumerate((table.slice(0, 10), table.slice(10))):
+        for number, part in enumerate((table.slice(0, 60), table.slice(60))):
             pq.write_table(part, Path(scratch, f"{number}.parquet"), row_group_size=20)
         manifest = bt.write(
             f"{scratch}/*.parquet",

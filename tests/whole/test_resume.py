@@ -197,17 +197,6 @@ def test_another_map_never_meets_old_work(source, tmp_path, reads):
 
 
 @pytest.mark.slow
-def test_types_of_mapped_rows_are_found_once(source, tmp_path, reads):
-    out = tmp_path / "out"
-    function = _write_map(tmp_path / "m.py", 1)
-    stop_before_publishing(source, out, map=function)
-    assert len(reads) == 4
-    reads.clear()
-    assert bt.write(source, out, map=function).examples == 1000
-    assert reads == []
-
-
-@pytest.mark.slow
 def test_without_the_types_of_mapped_rows_nothing_is_used_again(source, tmp_path, reads):
     out = tmp_path / "out"
     function = _write_map(tmp_path / "m.py", 300)
@@ -250,14 +239,6 @@ def test_work_of_another_version_is_dropped(source, tmp_path, reads, name, value
     reads.clear()
     bt.write(source, out)
     assert len(reads) == 4
-
-
-@pytest.mark.slow
-def test_another_job_clears_away_what_one_has_left(source, tmp_path):
-    out = tmp_path / "out"
-    stop_before_publishing(source, out)
-    bt.write(source, out, seed=1)
-    assert not [name for name in os.listdir(out) if name.startswith(".")]
 
 
 @pytest.mark.slow

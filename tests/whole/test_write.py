@@ -130,15 +130,6 @@ def test_gzip_holds_the_same_records(parquet, both_orders, tmp_path, shuffle):
     )
 
 
-def test_split_by_column(tmp_path):
-    table = pa.table({"id": range(10), "part": ["train", "val"] * 5})
-    pq.write_table(table, tmp_path / "t.parquet")
-    manifest = bt.write(tmp_path / "t.parquet", tmp_path / "out", split_column="part")
-    assert list(manifest.splits) == ["train", "val"]
-    assert sorted(ids(tmp_path / "out", "train")) == [0, 2, 4, 6, 8]
-    assert sorted(ids(tmp_path / "out", "val")) == [1, 3, 5, 7, 9]
-
-
 def test_a_row_without_a_split_is_a_reject(tmp_path):
     table = pa.table({"id": [0, 1, 2], "part": ["train", None, "train"]})
     pq.write_table(table, tmp_path / "t.parquet")
@@ -151,15 +142,6 @@ def test_a_row_without_a_split_is_a_reject(tmp_path):
     assert [(r["unit"], r["row"], r["column"], r["code"]) for r in rejects] == [
         ("t.parquet", 1, "part", "no-split")
     ]
-
-
-def test_rows_of_a_group_share_a_split(tmp_path):
-    table = pa.table({"id": range(1000), "user": [i % 50 for i in range(1000)]})
-    pq.write_table(table, tmp_path / "t.parquet")
-    bt.write(tmp_path / "t.parquet", tmp_path / "out", splits="a=0.5,b=0.5", group=["user"])
-    users = [{i % 50 for i in ids(tmp_path / "out", split)} for split in ("a", "b")]
-    assert not users[0] & users[1]
-    assert min(len(users[0]), len(users[1])) > 10
 
 
 @pytest.mark.slow
