@@ -23,7 +23,7 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.loading.value_text import json_text
-from tests.helpers.effort import examples
+from tests.helpers.effort import WHOLE, examples
 from tests.helpers.made_datasets import make_dataset, write_examples
 from tests.images.picture_zoo import chunk, ihdr, png
 
@@ -177,15 +177,16 @@ def test_head_takes_the_first_rows_of_all_splits_or_one(path):
 FLOATS_32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(FLOATS_32, min_size=1, max_size=20), st.booleans())
-@settings(max_examples=examples(5), deadline=None)
-def test_what_is_stored_as_float32_prints_as_short_as_float32(tmp_path_factory, xs, is_wide):
+@pytest.mark.parametrize("is_wide", [False, True])
+@given(st.lists(FLOATS_32, min_size=30, max_size=60))
+@settings(max_examples=9 if WHOLE else 2, deadline=None)
+def test_what_is_stored_as_float32_prints_as_short_as_float32(tmp_path_factory, is_wide, xs):
     tmp_path, shorts = tmp_path_factory.mktemp("short"), [float(str(np.float32(x))) for x in xs]
     wide = pa.float64() if is_wide else pa.float32()
     pq.write_table(pa.table({"x": pa.array(xs, wide)}), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "out")
     for of in (tmp_path / "out", tmp_path / "a.parquet"):
-        ran = CliRunner().invoke(cli, ["head", str(of), "-n", "20", "--json"])
+        ran = CliRunner().invoke(cli, ["head", str(of), "-n", "60", "--json"])
         printed = sorted(json.loads(line)["x"] for line in ran.output.splitlines())
         assert printed == sorted(xs if is_wide and of.suffix else shorts)
     for bound, short in (("min", min(shorts)), ("max", max(shorts))):
@@ -193,7 +194,7 @@ def test_what_is_stored_as_float32_prints_as_short_as_float32(tmp_path_factory, 
     if is_wide:
         exact = Schema((Feature("x", wide, store="bytes"),))
         bt.write(tmp_path / "a.parquet", tmp_path / "exact", schema=exact)
-        assert sorted(row["x"] for row in head(tmp_path / "exact", 20)) == sorted(xs)
+        assert sorted(row["x"] for row in head(tmp_path / "exact", 60)) == sorted(xs)
 
 
 def test_rows_as_a_table():
