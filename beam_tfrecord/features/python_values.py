@@ -363,7 +363,11 @@ def _silent_change(values: Iterable[Any], arrow: pa.DataType) -> str:
 def _inner_values(
     values: Sequence[Any], arrow: pa.DataType
 ) -> Iterator[tuple[Iterable[Any], pa.DataType]]:
-    """Yield the values inside of nested values, and their types."""
+    """Yield the values inside of nested values, and their types.
+
+    Raises:
+        TypeError: A struct has no such field: Arrow would leave out the value.
+    """
     if is_list(arrow):
         yield itertools.chain.from_iterable(map(_items, values)), arrow.value_type
         return
@@ -373,6 +377,8 @@ def _inner_values(
         yield itertools.chain.from_iterable(rows), arrow.key_type
         yield itertools.chain.from_iterable(row.values() for row in rows), arrow.item_type
         return
+    if extra := set(itertools.chain.from_iterable(rows)) - set(arrow.names):
+        raise TypeError(f"{min(extra, key=str)!r} is no field of {arrow}")
     for field in arrow:
         yield map(operator.methodcaller("get", field.name), rows), field.type
 

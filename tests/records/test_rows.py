@@ -149,6 +149,26 @@ def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result):
     assert [(reject.row, reject.code) for reject in after.rejects] == [(11, "map-error")]
 
 
+_KEYS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9))
+_NESTS = [
+    (lambda x: x, lambda of: of),
+    (lambda x: [None, {}, x], pa.list_),
+    (lambda x: {"k": [x]}, lambda of: pa.map_(pa.string(), pa.list_(of))),
+    (lambda x: ({"s": x},), lambda of: pa.list_(pa.struct({"s": of}))),
+]
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(_KEYS, st.sampled_from([dict, beam.Row]))
+@pytest.mark.parametrize(("nest", "within"), _NESTS)
+def test_a_key_that_a_struct_does_not_have_is_a_reject(nest, within, keys, kind):
+    arrow = within(pa.struct({"a": pa.int64(), "b": pa.int64()}))
+    after = mapped(batch([1]), lambda _: {"x": nest(kind(**keys))}, pa.schema([("x", arrow)]))
+    assert len(after.rejects) == ("c" in keys)
+    for reject in after.rejects:
+        assert f"column 'x' is {arrow}: 'c' is no field of struct" in reject.message
+
+
 @pytest.mark.parametrize("number", [1.5, np.float32(1.5), decimal.Decimal("1.5"), np.array(1.5)])
 @pytest.mark.parametrize(
     ("nest", "arrow"),
