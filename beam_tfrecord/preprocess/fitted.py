@@ -161,8 +161,7 @@ def save_fitted(source: str, directory: str, description: Description) -> None:
     import tensorflow as tf
 
     metadata = os.path.join(directory, TRANSFORMED_METADATA)
-    ignored = shutil.ignore_patterns(".*")
-    shutil.copytree(os.path.join(source, TRANSFORMED_METADATA), metadata, ignore=ignored)
+    shutil.copytree(os.path.join(source, TRANSFORMED_METADATA), metadata)
     model = os.path.join(directory, TRANSFORM_FN)
     loaded = tf.saved_model.load(os.path.join(source, TRANSFORM_FN))
     types = {one.name: one.dtype.replace(FLOAT64, FLOAT32) for one in description.inputs}
@@ -192,12 +191,12 @@ def _with_types(
 
     def copied(inputs: Mapping[str, Any]) -> Any:
         feeds = {inner.name: tf.convert_to_tensor(outer) for outer, inner in graph.captures}
-        for name in inputs:
-            for place, part in zip(flat(places[name]), flat(inputs[name]), strict=True):
-                if place.dtype == tf.float32 and part.dtype == tf.float64:
-                    # The result of the conversion.
-                    (place,) = place.consumers()[0].outputs
-                feeds[place.name] = tf.cast(part, place.dtype)
+        given = {name: places[name] for name in inputs}
+        for place, part in zip(flat(given), flat(inputs), strict=True):
+            if place.dtype == tf.float32 and part.dtype == tf.float64:
+                # The result of the conversion.
+                (place,) = place.consumers()[0].outputs
+            feeds[place.name] = tf.cast(part, place.dtype)
         names = [tensor.name for tensor in flat(wanted)]
         copies = tf.graph_util.import_graph_def(graph.as_graph_def(), feeds, names)
         for copy, tensor in zip(copies, flat(wanted), strict=True):

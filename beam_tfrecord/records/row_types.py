@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_text
 from beam_tfrecord.features.common_types import join_types
+from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import (
     MISFITS,
     PLAIN_TYPES,
@@ -35,8 +36,7 @@ from beam_tfrecord.features.python_values import (
     plain_values,
     to_array,
 )
-from beam_tfrecord.features.tensors import TensorType, item_type
-from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 
 _HINTS: dict[Any, pa.DataType] = {
     **PLAIN_TYPES,
@@ -46,7 +46,6 @@ _HINTS: dict[Any, pa.DataType] = {
     datetime.timedelta: pa.duration("us"),
     decimal.Decimal: pa.decimal128(38, 9),
 }
-
 _NO_COLUMNS = pa.schema([])
 
 
@@ -185,10 +184,6 @@ class RowTypes:
 
 def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
     """Return whether a column of type `arrow` holds all values that the function returned."""
-    if isinstance(arrow, TensorType) and is_list(found):
-        # Inference takes arrays of one axis for lists.
-        has_one_axis = arrow.shape is not None and len(arrow.shape) == 1
-        return bool(has_one_axis and found.value_type == item_type(arrow.dtype))
     python = python_type(arrow)
     return bool(join_types(python, found) == python)
 
@@ -197,10 +192,9 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type that `infer_row_types` infers if a function returns values unchanged.
 
     Numbers keep their type, since `infer_row_types` infers at most that: it returns the narrowest
-    type that holds them.
+    type that holds them. Only types of many values are here: `_comes_back` knows all, and is slow.
     """
-    if pa.types.is_dictionary(arrow):
-        return python_type(arrow.value_type)
+    arrow = bare_type(arrow)
     if is_text(arrow):
         return pa.string()
     if is_binary(arrow):
@@ -209,15 +203,8 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
         item = python_type(arrow.value_type)
         wide = pa.int64() if pa.types.is_integer(item) else item
         return pa.list_(pa.float64() if pa.types.is_floating(item) else wide)
-    if pa.types.is_struct(arrow):
-        return pa.struct([(field.name, python_type(field.type)) for field in arrow])
-    unit = "ns" if getattr(arrow, "unit", "") == "ns" else "us"
-    if pa.types.is_timestamp(arrow):
-        return pa.timestamp(unit, arrow.tz)
-    if pa.types.is_duration(arrow) or (pa.types.is_time(arrow) and unit == "ns"):
-        return pa.duration(unit)
-    if pa.types.is_time(arrow):
-        return pa.time64("us")
+    if pa.types.is_timestamp(arrow) and arrow.unit != "ns":
+        return pa.timestamp("us", arrow.tz)
     return arrow
 
 
@@ -261,9 +248,9 @@ def _comes_back(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> bool:
     if not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
         values = values.to_pylist() if isinstance(values, pa.Array) else values
         with contextlib.suppress(*MISFITS):
-            batch = Batch(pa.record_batch([to_array(values, arrow)], ["x"]))
+            back = python_rows(pa.record_batch([to_array(values, arrow)], ["x"]))
             # As text, NaN equals itself, and True is not 1.
-            return repr([row["x"] for row in batch.rows()]) == repr(list(values))
+            return repr(back) == repr([{"x": value} for value in values])
     return False
 
 

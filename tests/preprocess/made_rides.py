@@ -80,8 +80,7 @@ def check_served(source, out):
             close = pytest.approx(expected, rel=1e-6, abs=1e-6, nan_ok=True)
             assert served[name][row] == close, (name, row)
     less = {name: value for name, value in parsed.items() if name not in ("fare", "scaled")}
-    left = output.transform_features_layer()(less)
-    assert set(left) == set(served) - {"fare", "scaled"}
+    assert set(output.transform_features_layer()(less)) == set(served) - {"fare", "scaled"}
     return served
 
 

@@ -11,7 +11,6 @@ from tests.helpers.lazy import Lazy
 from tests.preprocess.made_rides import ROWS, check_served, every, rides, train, write_rides
 
 tf = Lazy("tensorflow")
-tft = Lazy("tensorflow_transform")
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -123,24 +122,6 @@ def test_columns_without_steps_pass_unchanged_and_raw_ones_are_kept(rows):
     assert rows["city_raw"].to_pylist() == rides()["city"].to_pylist()
     assert rows["seconds_raw"].to_pylist() == rides()["seconds"].to_pylist()
     assert "note_raw" not in rows
-
-
-def test_the_schema_of_the_inputs_is_that_of_the_saved_function(out):
-    output = tft.TFTransformOutput(str(out))
-    (inputs,) = tf.saved_model.load(
-        str(out / "transform_fn")
-    ).transform_fn.structured_input_signature[0]
-    spec = output.raw_feature_spec()
-    assert set(spec) == set(inputs)
-    for name, feature in spec.items():
-        is_sparse = isinstance(inputs[name], tf.SparseTensorSpec)
-        assert isinstance(feature, tf.io.VarLenFeature if is_sparse else tf.io.FixedLenFeature)
-        assert feature.dtype == inputs[name].dtype
-    assert {type(feature) for feature in spec.values()} == {
-        tf.io.VarLenFeature,
-        tf.io.FixedLenFeature,
-    }
-    assert output.raw_domains() == {}
 
 
 def test_raw_rows_are_served_what_was_written(source, out):
