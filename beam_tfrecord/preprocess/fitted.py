@@ -173,10 +173,8 @@ def save_fitted(source: str, directory: str, description: Description) -> None:
     _write_text(os.path.join(directory, _DESCRIPTION), description.dumps())
 
 
-def _with_types(
-    function: Any, dtypes: Mapping[str, str], outputs: Sequence[str] | None = None
-) -> Any:
-    """Return a loaded function that takes other types of floats, with all outputs or some.
+def _with_types(function: Any, dtypes: Mapping[str, str], outputs: Sequence[str] = ()) -> Any:
+    """Return a loaded function that takes other types of floats, with some outputs or all.
 
     Its operations are copied: TFT follows them to the inputs of each output, but not into calls.
     """

@@ -184,8 +184,7 @@ class RowTypes:
 
 def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
     """Return whether a column of type `arrow` holds all values that the function returned."""
-    python = python_type(arrow)
-    return bool(join_types(python, found) == python)
+    return bool(join_types(python_type(arrow), found) == python_type(arrow))
 
 
 def python_type(arrow: pa.DataType) -> pa.DataType:

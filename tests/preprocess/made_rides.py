@@ -85,11 +85,9 @@ def check_served(source, out):
 
 
 def _by_id(parsed):
-    lists = {
-        name: tf.RaggedTensor.from_sparse(one) if isinstance(one, tf.SparseTensor) else one
-        for name, one in parsed.items()
-    }
-    rows = {name: [np.ravel(row).tolist() for row in one.numpy()] for name, one in lists.items()}
-    return {
-        name: dict(zip((i for (i,) in rows["id"]), of, strict=True)) for name, of in rows.items()
-    }
+    rows = {}
+    for name, one in parsed.items():
+        values = tf.RaggedTensor.from_sparse(one) if isinstance(one, tf.SparseTensor) else one
+        rows[name] = [np.ravel(row).tolist() for row in values.numpy()]
+    ids = np.concatenate(rows["id"]).tolist()
+    return {name: dict(zip(ids, of, strict=True)) for name, of in rows.items()}
