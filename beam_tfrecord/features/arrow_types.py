@@ -77,6 +77,13 @@ def value_type(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
+def has_values(arrow: pa.DataType) -> bool:
+    """Return whether `arrow` has more values than null, empty lists and structs of these."""
+    if pa.types.is_nested(arrow):
+        return any(has_values(arrow.field(index).type) for index in range(arrow.num_fields))
+    return not pa.types.is_null(arrow)
+
+
 def is_text(arrow: pa.DataType) -> bool:
     """Return whether `arrow` is text in any of the three layouts."""
     types = pa.types

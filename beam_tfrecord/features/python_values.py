@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_types import is_list
+from beam_tfrecord.features.arrow_types import is_list, with_inner_types
 from beam_tfrecord.features.common_types import join_decimals, join_types
 from beam_tfrecord.features.tensors import TensorType, is_foreign, tensor_column
 
@@ -327,13 +326,22 @@ def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunke
     if step > 1 and any(_microseconds(value) % step for value in values):
         # Arrow would cut it.
         raise ValueError(f"a time is finer than {arrow}")
-    array = pa.array(values, arrow, from_pandas=False)
-    if pa.types.is_decimal(arrow):
+    if pa.types.is_decimal(arrow) and any(_is_finer(value, arrow.scale) for value in values):
         # Arrow turns a number that is 39 digits finer than the type into 0.
-        zeros = pc.fill_null(pc.equal(array, pa.scalar(0, arrow)), False)
-        if any(values[row] for row in np.flatnonzero(zeros).tolist()):
-            raise ValueError(f"a number is finer than {arrow}")
-    return array
+        raise ValueError(f"a number is finer than {arrow}")
+    try:
+        return pa.array(values, arrow, from_pandas=False)
+    except NotImplementedError:  # of extension types in nested ones
+        return pa.array(values, _storage(arrow), from_pandas=False).cast(arrow)
+
+
+def _is_finer(value: Any, scale: int) -> bool:
+    return isinstance(value, decimal.Decimal) and bool(value) and value.adjusted() < -scale
+
+
+def _storage(arrow: pa.DataType) -> pa.DataType:
+    """Return a type with the types in which Arrow stores extension types, at any depth."""
+    return with_inner_types(getattr(arrow, "storage_type", arrow), _storage)
 
 
 def _microseconds(time: Any) -> int:
@@ -363,7 +371,11 @@ def _silent_change(values: Iterable[Any], arrow: pa.DataType) -> str:
 def _inner_values(
     values: Sequence[Any], arrow: pa.DataType
 ) -> Iterator[tuple[Iterable[Any], pa.DataType]]:
-    """Yield the values inside of nested values, and their types."""
+    """Yield the values inside of nested values, and their types.
+
+    Raises:
+        TypeError: A struct has no such field: Arrow would leave out the value.
+    """
     if is_list(arrow):
         yield itertools.chain.from_iterable(map(_items, values)), arrow.value_type
         return
@@ -373,6 +385,8 @@ def _inner_values(
         yield itertools.chain.from_iterable(rows), arrow.key_type
         yield itertools.chain.from_iterable(row.values() for row in rows), arrow.item_type
         return
+    if extra := set(itertools.chain.from_iterable(rows)) - set(arrow.names):
+        raise TypeError(f"{min(extra, key=str)!r} is no field of {arrow}")
     for field in arrow:
         yield map(operator.methodcaller("get", field.name), rows), field.type
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_tfrecord.base.extras import import_tensorflow, require
 from beam_tfrecord.base.text import MAX_ROWS, cell, html_table, not_found, text_table
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import item_and_shape, shape_text
+from beam_tfrecord.features.arrow_types import has_values, item_and_shape, shape_text
 from beam_tfrecord.features.feature import ColumnStats, Feature
 
 _HEADER = ("column", "type", "shape", "null", "")
@@ -66,8 +66,8 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """Return a schema with the columns of `schema`; columns of null type are left out."""
-        fields = (field for field in schema if not pa.types.is_null(field.type))
+        """Return a schema with the columns of `schema` whose types have values but null."""
+        fields = (field for field in schema if has_values(field.type))
         return cls(tuple(map(Feature.from_arrow, fields)))
 
     def to_arrow(self) -> pa.Schema:

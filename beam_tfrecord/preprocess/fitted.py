@@ -6,11 +6,16 @@ A fitted function is a directory in the format of tensorflow-transform (TFT), wh
 TFT's format lacks some facts, such as the columns that pass unchanged. They are stored in the
 SavedModel's ``assets.extra/``, which TensorFlow leaves to its users. Its vocabularies give the
 categories that columns of numbers stand for.
+
+Examples hold float32, and TFT's layer for serving gives nothing else. So the saved function takes
+float32, and converts it where the function was fitted to float64. A job gives it exact values in
+place of the results of these conversions.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -29,6 +34,8 @@ from beam_tfrecord.format.manifest import (
 )
 from beam_tfrecord.preprocess.steps import EMPTY, TEXT, kind_of
 from beam_tfrecord.preprocess.tft_conversion import (
+    FLOAT32,
+    FLOAT64,
     STRING,
     TensorColumn,
     adapter_config,
@@ -151,12 +158,51 @@ def save_fitted(source: str, directory: str, description: Description) -> None:
     TensorFlow names parts of the model by counters and temporary paths, so equal functions may have
     other bytes. ``fingerprint.pb`` is left out: it has a random number, and no reader needs it.
     """
-    for name in (TRANSFORM_FN, TRANSFORMED_METADATA):
-        ignored = shutil.ignore_patterns("fingerprint.pb", ".*")
-        shutil.copytree(os.path.join(source, name), os.path.join(directory, name), ignore=ignored)
+    import tensorflow as tf
+
+    metadata = os.path.join(directory, TRANSFORMED_METADATA)
+    shutil.copytree(os.path.join(source, TRANSFORMED_METADATA), metadata)
+    model = os.path.join(directory, TRANSFORM_FN)
+    loaded = tf.saved_model.load(os.path.join(source, TRANSFORM_FN))
+    types = {one.name: one.dtype.replace(FLOAT64, FLOAT32) for one in description.inputs}
+    loaded.transform_fn = _with_types(loaded.transform_fn, types)
+    tf.saved_model.save(loaded, model)
+    os.remove(os.path.join(model, "fingerprint.pb"))
     schema = os.path.join(directory, RAW_METADATA, "schema.pbtxt")
     _write_text(schema, raw_schema_pbtxt(description.inputs))
     _write_text(os.path.join(directory, _DESCRIPTION), description.dumps())
+
+
+def _with_types(function: Any, dtypes: Mapping[str, str], outputs: Sequence[str] = ()) -> Any:
+    """Return a loaded function that takes other types of floats, with some outputs or all.
+
+    Its operations are copied: TFT follows them to the inputs of each output, but not into calls.
+    """
+    import tensorflow as tf
+
+    flat = functools.partial(tf.nest.flatten, expand_composites=True)
+    packed = functools.partial(tf.nest.pack_sequence_as, expand_composites=True)
+    graph, (specs,) = function.graph, function.structured_input_signature[0]
+    places = packed(specs, function.inputs[: len(flat(specs))])
+    found = packed(graph.structured_outputs, graph.outputs)
+    wanted = {name: found[name] for name in outputs or found}
+
+    def copied(inputs: Mapping[str, Any]) -> Any:
+        feeds = {inner.name: tf.convert_to_tensor(outer) for outer, inner in graph.captures}
+        given = {name: places[name] for name in inputs}
+        for place, part in zip(flat(given), flat(inputs), strict=True):
+            if place.dtype == tf.float32 and part.dtype == tf.float64:
+                # The result of the conversion.
+                (place,) = place.consumers()[0].outputs
+            feeds[place.name] = tf.cast(part, place.dtype)
+        names = [tensor.name for tensor in flat(wanted)]
+        copies = tf.graph_util.import_graph_def(graph.as_graph_def(), feeds, names)
+        for copy, tensor in zip(copies, flat(wanted), strict=True):
+            copy.set_shape(tensor.shape)
+        return packed(wanted, copies)
+
+    typed = {name: type(specs[name])(specs[name].shape, dtypes[name]) for name in dtypes}
+    return tf.function(copied, input_signature=[typed], autograph=False).get_concrete_function()
 
 
 def _write_text(path: str, text: str) -> None:
@@ -187,19 +233,21 @@ class Fitted:
     """A fitted function that is loaded to be applied to rows; making one imports TensorFlow."""
 
     def __init__(self, directory: str, description: Description, *, raw_too: bool = False) -> None:
-        from tensorflow_transform.saved import saved_transform_io_v2
+        import tensorflow as tf
         from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
 
-        path = os.path.join(directory, TRANSFORM_FN)
-        self._loader = saved_transform_io_v2.SavedModelLoader(path)
+        # It has the vocabularies, which live as long as it does.
+        self._loaded = tf.saved_model.load(os.path.join(directory, TRANSFORM_FN))
+        function = self._loaded.transform_fn
         self._description = description
         self._raw_too = raw_too
-        self._outputs = description.outputs or tuple(sorted(self._loader.structured_outputs))
+        self._outputs = description.outputs or tuple(sorted(function.structured_outputs))
         self._computed = [name for name in self._outputs if name not in description.unchanged]
         used = description.used
         self._inputs = [column for column in description.inputs if column.name in used]
         self._adapter = TensorAdapter(adapter_config(self._inputs))
-        self._loader.finalize([column.name for column in self._inputs], self._computed)
+        exact = {column.name: column.dtype for column in self._inputs}
+        self._function = _with_types(function, exact, self._computed)
 
     def apply(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """Return the transformed rows, in the same order."""
@@ -209,7 +257,7 @@ class Fitted:
         if self._computed:
             try:
                 inputs = tensors(data, self._inputs, self._adapter)
-                found = self._loader.apply_transform_model(inputs)
+                found = self._function(inputs)
             except (tf.errors.OpError, ValueError) as error:
                 line = str(error).splitlines()[0]
                 raise DataError(

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, SchemaConflict
-from beam_tfrecord.features.arrow_types import is_binary, is_list, is_text
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_text
 from beam_tfrecord.features.common_types import join_types
+from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import (
     MISFITS,
     PLAIN_TYPES,
@@ -33,8 +34,8 @@ from beam_tfrecord.features.python_values import (
     infer_type,
     join,
     plain_values,
+    to_array,
 )
-from beam_tfrecord.features.tensors import TensorType, item_type
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 
 _HINTS: dict[Any, pa.DataType] = {
@@ -45,6 +46,7 @@ _HINTS: dict[Any, pa.DataType] = {
     datetime.timedelta: pa.duration("us"),
     decimal.Decimal: pa.decimal128(38, 9),
 }
+_NO_COLUMNS = pa.schema([])
 
 
 class RowsInColumns(Sequence[Mapping[str, Any]]):
@@ -124,12 +126,18 @@ def _type_of_hint(hint: Any) -> pa.DataType:
 
 @dataclasses.dataclass(frozen=True)
 class RowTypes:
-    """The types of the rows that a row function returned."""
+    """The types of the rows that a row function returned.
 
-    columns: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
+    Attributes:
+        columns: The type of each column; None if its values have none but that of its input.
+        changed: The columns with values that are not of the type of their input.
+    """
+
+    columns: Mapping[str, pa.DataType | None] = dataclasses.field(default_factory=dict)
     has_rows: bool = False
     has_examples: bool = False
     order: tuple[str, ...] = ()
+    changed: frozenset[str] = frozenset()
 
     def merge(self, other: RowTypes) -> RowTypes:
         """Return the types of two parts of the data together; associative and commutative."""
@@ -142,6 +150,7 @@ class RowTypes:
             self.has_rows or other.has_rows,
             self.has_examples or other.has_examples,
             orders.pop() if len(orders) == 1 else (),
+            self.changed | other.changed,
         )
 
     def to_arrow(self, before: pa.Schema) -> pa.Schema:
@@ -166,29 +175,25 @@ class RowTypes:
         found = self.columns[name]
         if name in before.names:
             old = before.field(name)
-            if _fits(found, old.type):
+            if name not in self.changed or (found is not None and _fits(found, old.type)):
                 return pa.field(name, old.type, metadata=old.metadata)
+        if found is None:
+            raise SchemaConflict(f"column {name!r} has values of two types: pass a schema")
         return pa.field(name, pa.int64() if pa.types.is_signed_integer(found) else found)
 
 
 def _fits(found: pa.DataType, arrow: pa.DataType) -> bool:
     """Return whether a column of type `arrow` holds all values that the function returned."""
-    if isinstance(arrow, TensorType) and is_list(found):
-        # Inference takes arrays of one axis for lists.
-        has_one_axis = arrow.shape is not None and len(arrow.shape) == 1
-        return bool(has_one_axis and found.value_type == item_type(arrow.dtype))
-    python = python_type(arrow)
-    return bool(join_types(python, found) == python)
+    return bool(join_types(python_type(arrow), found) == python_type(arrow))
 
 
 def python_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type that `infer_row_types` infers if a function returns values unchanged.
 
     Numbers keep their type, since `infer_row_types` infers at most that: it returns the narrowest
-    type that holds them.
+    type that holds them. Only types of many values are here: `_comes_back` knows all, and is slow.
     """
-    if pa.types.is_dictionary(arrow):
-        return python_type(arrow.value_type)
+    arrow = bare_type(arrow)
     if is_text(arrow):
         return pa.string()
     if is_binary(arrow):
@@ -197,33 +202,55 @@ def python_type(arrow: pa.DataType) -> pa.DataType:
         item = python_type(arrow.value_type)
         wide = pa.int64() if pa.types.is_integer(item) else item
         return pa.list_(pa.float64() if pa.types.is_floating(item) else wide)
-    if pa.types.is_struct(arrow):
-        return pa.struct([(field.name, python_type(field.type)) for field in arrow])
-    unit = "ns" if getattr(arrow, "unit", "") == "ns" else "us"
-    if pa.types.is_timestamp(arrow):
-        return pa.timestamp(unit, arrow.tz)
-    if pa.types.is_duration(arrow) or (pa.types.is_time(arrow) and unit == "ns"):
-        return pa.duration(unit)
-    if pa.types.is_time(arrow):
-        return pa.time64("us")
+    if pa.types.is_timestamp(arrow) and arrow.unit != "ns":
+        return pa.timestamp("us", arrow.tz)
     return arrow
 
 
-def infer_row_types(mapped: Sequence[Any]) -> RowTypes:
-    """Infer the types of the results of a row function: dicts, or serialized examples."""
+def infer_row_types(mapped: Sequence[Any], before: pa.Schema = _NO_COLUMNS) -> RowTypes:
+    """Infer the types of the results of a row function: dicts, or serialized examples.
+
+    Args:
+        mapped: The results.
+        before: Types of the rows that the function was given.
+    """
     rows = in_columns(mapped)
     if isinstance(rows, RowsInColumns):
         orders = {tuple(rows.columns)}
     else:
         rows = [row for row in mapped if isinstance(row, dict)]
         orders = set(map(tuple, rows))
-    columns = {}
+    columns: dict[str, pa.DataType | None] = {}
+    changed = set()
     for name in dict.fromkeys(itertools.chain.from_iterable(orders)):
         if not isinstance(name, str):
             raise SchemaConflict(f"column name {name!r} is not text: give str keys")
-        columns[name] = _type_of(name, values_of(rows, name))
+        values = values_of(rows, name)
+        old = before.field(name).type if name in before.names else pa.null()
+        try:
+            columns[name] = found = _type_of(name, values)
+            if not (_fits(found, old) or _comes_back(values, old)):
+                changed.add(name)
+        except SchemaConflict:
+            columns[name] = None
+            if not _comes_back(values, old):
+                raise
     order = orders.pop() if len(orders) == 1 else ()
-    return RowTypes(columns, bool(rows), len(rows) < len(mapped), order)
+    return RowTypes(columns, bool(rows), len(rows) < len(mapped), order, frozenset(changed))
+
+
+def _comes_back(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> bool:
+    """Return whether values are the same after a conversion to a type and back.
+
+    Numbers have types that `infer_row_types` finds: they need no such test, which takes long.
+    """
+    if not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
+        values = values.to_pylist() if isinstance(values, pa.Array) else values
+        with contextlib.suppress(*MISFITS):
+            back = python_rows(pa.record_batch([to_array(values, arrow)], ["x"]))
+            # As text, NaN equals itself, and True is not 1.
+            return repr(back) == repr([{"x": value} for value in values])
+    return False
 
 
 def _type_of(name: str, values: Sequence[Any] | pa.Array) -> pa.DataType:
@@ -249,7 +276,9 @@ def _type_of(name: str, values: Sequence[Any] | pa.Array) -> pa.DataType:
     return functools.reduce(functools.partial(_wider, name), types, pa.null())
 
 
-def _wider(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _wider(name: str, one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+    if one is None or other is None:
+        return None
     try:
         return join(one, other)
     except Misfit as error:

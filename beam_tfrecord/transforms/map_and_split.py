@@ -146,15 +146,15 @@ class _KeepMapped(beam.DoFn):
 
     def _outputs(self, batch: Batch) -> Iterator[Any]:
         check_batch(batch, "MapRows")
-        mapped = _mapped(self._function, batch)
+        mapped, before = _mapped(self._function, batch), batch.data.schema
         if mapped is not None:
             mapped = dataclasses.replace(mapped, rows=in_columns(mapped.rows))
         try:
-            types = RowTypes() if mapped is None else infer_row_types(mapped.rows)
+            types = RowTypes() if mapped is None else infer_row_types(mapped.rows, before)
         except SchemaConflict as error:
             assert mapped is not None
             raise _located(error, batch, mapped) from error
-        yield from self.keeper.add(batch, mapped, (types, batch.data.schema))
+        yield from self.keeper.add(batch, mapped, (types, before))
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from map(in_global_window, self.keeper.flush())
@@ -165,7 +165,7 @@ def _located(error: SchemaConflict, batch: Batch, mapped: Mapped) -> SchemaConfl
     origin = batch.exact_origin
     for result, source in zip(mapped.rows, mapped.source_rows, strict=True):
         try:
-            infer_row_types([result])
+            infer_row_types([result], batch.data.schema)
         except SchemaConflict as found:
             if origin is None:
                 return found

@@ -3,6 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+import beam_tfrecord as bt
+from tests.helpers.lazy import Lazy
+
+tf = Lazy("tensorflow")
+tft = Lazy("tensorflow_transform")
 
 ROWS = 600
 EPOCH = 1_600_000_000
@@ -51,3 +58,36 @@ def train(name):
 def every(name):
     """Return a number column of all rows as float64, missing values as NaN."""
     return rides().column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def check_served(source, out):
+    """Check that TFT's own layer makes of raw examples of `source` what `out` holds.
+
+    Returns:
+        The columns that the layer returned, as the values of rows by their ids.
+    """
+    output = tft.TFTransformOutput(str(out))
+    raw, spec = out.with_name("raw"), output.raw_feature_spec()
+    bt.write(source, raw, columns=list(spec))
+    parsed = tf.io.parse_example(list(bt.load(raw).examples()), spec)
+    served = _by_id(output.transform_features_layer()(parsed))
+    written = list(bt.load(out).examples())
+    written = _by_id(tf.io.parse_example(written, output.transformed_feature_spec()))
+    assert set(served) == set(written)
+    for name, rows in written.items():
+        for row, expected in rows.items():
+            # Float32 at the entrance, where the dataset was made of float64.
+            close = pytest.approx(expected, rel=1e-6, abs=1e-6, nan_ok=True)
+            assert served[name][row] == close, (name, row)
+    less = {name: value for name, value in parsed.items() if name not in ("fare", "scaled")}
+    assert set(output.transform_features_layer()(less)) == set(served) - {"fare", "scaled"}
+    return served
+
+
+def _by_id(parsed):
+    rows = {}
+    for name, one in parsed.items():
+        values = tf.RaggedTensor.from_sparse(one) if isinstance(one, tf.SparseTensor) else one
+        rows[name] = [np.ravel(row).tolist() for row in values.numpy()]
+    ids = np.concatenate(rows["id"]).tolist()
+    return {name: dict(zip(ids, of, strict=True)) for name, of in rows.items()}

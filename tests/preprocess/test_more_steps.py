@@ -9,6 +9,7 @@ import pytest
 import beam_tfrecord as bt
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.lazy import Lazy
+from tests.preprocess.made_rides import check_served
 
 tf = Lazy("tensorflow")
 
@@ -38,7 +39,7 @@ def text(value):
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def out(tmp_path_factory):
     directory = tmp_path_factory.mktemp("more")
     columns = {"id": list(range(9)), "kept": [*range(8), None]}
     for name in ("median", "clipped", "scaled", "logged", "bucket", "half", "frequent"):
@@ -61,12 +62,21 @@ def rows(tmp_path_factory):
         patch.chdir(directory)
         ran = run("write", "in.csv", "out", *words)
     assert ran.exit_code == 0, ran.output
-    table = bt.load(directory / "out").arrow().sort_by("id")
+    return directory / "out"
+
+
+@pytest.fixture(scope="module")
+def rows(out):
+    table = bt.load(out).arrow().sort_by("id")
     return {name: table.column(name).to_pylist() for name in table.column_names}
 
 
 def approx(*values):
     return [pytest.approx(value, nan_ok=True) if value is not None else None for value in values]
+
+
+def test_raw_rows_are_served_what_was_written(out):
+    check_served(out.with_name("in.csv"), out)
 
 
 def test_rows_without_a_value_are_dropped_before_statistics_are_made(rows):
