@@ -8,20 +8,16 @@ from beam_tfrecord.format import tally as copies_module
 from beam_tfrecord.format.tally import DuplicateCount, count_duplicates, mark_content
 
 
-def of(*texts):
-    return DuplicateCount.of(pa.array(texts, pa.string()))
+def counted(texts, **labels):
+    field = mark_content(pa.field("x", pa.string()), label="y")
+    fields = [field, *(pa.field(name, pa.int64()) for name in labels)]
+    columns = [pa.array(column) for column in (texts, *labels.values())]
+    return count_duplicates(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
 
 
 def labelled(*rows):
     texts, labels = zip(*rows, strict=True)
-    schema = pa.schema(
-        [mark_content(pa.field("x", pa.string()), label="y"), pa.field("y", pa.int64())]
-    )
-    found = count_duplicates(
-        pa.RecordBatch.from_arrays([pa.array(texts), pa.array(labels)], schema=schema)
-    )
-    assert found is not None
-    return found
+    return counted(texts, y=labels)
 
 
 def test_content_under_several_labels_is_counted_across_parts_in_any_order():
@@ -43,8 +39,8 @@ def test_beyond_the_limit_the_number_is_an_estimate(monkeypatch):
     texts = [str(i) for i in range(20_000)] + [str(i) for i in range(0, 20_000, 4)]
     total = DuplicateCount()
     for start in range(0, len(texts), 500):
-        total = total.merge(of(*texts[start : start + 500]))
+        total = total.merge(counted(texts[start : start + 500]))
     assert not total.is_exact
     assert len(total.hashes) <= 8 * 1000
     assert 4000 < total.number < 6000
-    assert total == of(*texts)
+    assert total == counted(texts)

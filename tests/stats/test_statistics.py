@@ -11,12 +11,14 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
+from beam_tfrecord.format import tally
 from beam_tfrecord.jobs.statistics_job import write_statistics
 from beam_tfrecord.stats.statistics import Statistics
 from beam_tfrecord.stats.summary import Summary
@@ -211,6 +213,55 @@ def test_any_time_has_a_text(counts, arrow):
     clock = feature(pa.array([abs(count) % 86_400 for count in counts] + [86_399], pa.time32("s")))
     texts = [clock["max"], clock["mean"], *clock.get("histogram", {}).get("edges", ())]
     assert all(text == "24:00:00" or datetime.time.fromisoformat(text) for text in texts)
+
+
+NAN = float("nan")
+VALUES = [
+    (pa.int64(), [0, 1, -1, None]),
+    (pa.float64(), [0.0, -0.0, NAN, -NAN, 1 + 2**-50, 1.0, None]),
+    (pa.string_view(), ["", "a", "ab", None]),
+    (pa.list_(pa.int8()), [[], [0], [0, 0], [1, 0], [0, 1], [None], None]),
+    (pa.list_(pa.int16(), 2), [[0, 1], [1, 0], None]),
+    (pa.list_(pa.list_(pa.int8())), [[[0], []], [[], [0]], [[0]], [[0, 0]], [None], []]),
+    (pa.struct({"a": pa.int8(), "b": pa.binary()}), [{"a": 0}, {"b": b""}, {}, None]),
+    (pa.map_(pa.string(), pa.int8()), [[("a", 1)], [("a", 1), ("b", 1)], [("b", 1)], [], None]),
+    (pa.decimal128(30, 2), [decimal.Decimal(f"{10**20}.0{digit}") for digit in range(3)]),
+]
+
+
+@given(
+    columns=st.lists(st.sampled_from(VALUES), min_size=1, max_size=3).flatmap(
+        lambda kinds: st.lists(st.tuples(*(st.sampled_from(values) for _, values in kinds))).map(
+            lambda rows: [(kind, [row[at] for row in rows]) for at, (kind, _) in enumerate(kinds)]
+        )
+    )
+)
+def test_copies_are_rows_that_are_equal_in_all_columns(columns):
+    arrays = [pa.array(values, kind) for kind, values in columns]
+    batch = pa.record_batch(arrays, [f"c{at}" for at in range(len(arrays))])
+    found = Statistics({"data": Summary.of(batch.slice(0, 5)).add(batch.slice(5))}).to_json()
+    different = {repr(row).replace("-0.0", "0.0") for row in batch.to_pylist()}
+    assert found["splits"]["data"]["copies"] == len(batch) - len(different)
+
+
+def test_copies_in_each_split_are_those_that_pandas_counts(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    columns = {"x": random.integers(0, 9, 3000) / 8, "y": random.choice(["a", "b", None], 3000)}
+    splits = {"train": range(2000), "test": range(2000, 2990), "few": range(2990, 2991)}
+    make_dataset(tmp_path / "d", pa.table(columns), splits=splits)
+    pq.write_table(pa.table(columns), tmp_path / "p.parquet")
+    for path in (tmp_path / "d", tmp_path / "p.parquet"):
+        stats = bt.load(path).stats()
+        for split, of in stats.to_json()["splits"].items():
+            copies = bt.load(path, split=split).to_pandas().duplicated().sum()
+            assert (of["copies"], of["copies_are_exact"]) == (copies, True)
+            assert (f"{copies:,} rows are duplicates of others in all" in str(stats)) == (
+                copies > 0
+            )
+    monkeypatch.setattr(tally, "MAX_HASHES", 1000)
+    found = Summary.of(pa.record_batch([np.arange(40_000) // 2], ["x"])).copies
+    assert not found.is_exact
+    assert 17_000 < found.number < 23_000
 
 
 def test_images_are_described():
