@@ -62,6 +62,7 @@ def open_parquet(
         "kind": source.kind,
         "files": [{"path": file.name, "bytes": file.bytes} for file in files],
     }
+    stage = StageManifest.load(path) if is_stage(path) else None
     versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
         fingerprint="",
@@ -73,8 +74,8 @@ def open_parquet(
         group=None,
         place="origin",
         schema=schema,
-        source=StageManifest.load(path).source if is_stage(path) else described,
-        rejects={"rows": 0},
+        source=described if stage is None else stage.source,
+        rejects={"rows": 0} if stage is None else stage.rejects,
         sidecars={},
         splits={ONLY_SPLIT: Split(tuple(shards))},
     )

@@ -202,10 +202,7 @@ class DuplicateCount:
     def merge(self, other: DuplicateCount) -> DuplicateCount:
         """Return the joint count of two parts of the data."""
         names = list(_KINDS)[: 4 if self.is_labelled or other.is_labelled else 2]
-        both = [
-            np.frombuffer(getattr(self, name) + getattr(other, name), _KINDS[name])
-            for name in names
-        ]
+        both = [np.frombuffer(getattr(self, n) + getattr(other, n), _KINDS[n]) for n in names]
         return _limited(min(self.bound, other.bound), *both)
 
     @property

@@ -167,7 +167,7 @@ def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> d
             out["top"] = [[_text(value, is_bytes), n] for value, n in column.texts.top()[:top]]
     if column.list_length is not None:
         out["list_length"] = _numbers(column.list_length, edges["list_length"])
-    if column.images is not None and column.images.formats:
+    if column.images is not None and column.images.width.count:
         out["image"] = {
             "format": dict(sorted(column.images.formats.items())),
             "width": _numbers(column.images.width, edges["width"]),
@@ -279,11 +279,11 @@ def _distinct_text(column: Column) -> str:
 
 def _values(column: Column, total: Column) -> str:
     """Return what the values of a column are, in a few words."""
-    if column.images is not None and column.images.formats:
+    if column.images is not None and column.images.width.count:
         found = sorted(column.images.formats.items(), key=lambda pair: (-pair[1], pair[0]))
         width, height = column.images.width, column.images.height
-        size = f", {width.min}x{height.min} to {width.max}x{height.max}" if width.count else ""
-        return ", ".join(f"{n:,} {name}" for name, n in found) + size
+        size = f"{width.min}x{height.min} to {width.max}x{height.max}"
+        return ", ".join([*(f"{n:,} {name}" for name, n in found), size])
     if column.numbers is not None:
         return ", ".join(_number_texts(column.numbers, total, value_type(column.arrow)))
     if column.texts is not None:

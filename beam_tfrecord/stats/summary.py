@@ -201,27 +201,23 @@ def _value_hashes(values: pa.Array) -> UInt64Array:
     """Return a number for each value, the same for equal values of one type."""
     values = bare_array(values.storage if isinstance(values, pa.ExtensionArray) else values)
     if isinstance(values, pa.MapArray):
-        entry = pa.struct([values.type.key_field, values.type.item_field])
-        values = values.cast(pa.list_(entry))
+        values = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
     if isinstance(values, pa.StructArray):
         hashes = _row_hashes(values.flatten(), len(values))
     elif hasattr(values, "flatten"):
         sizes = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
-        ends = np.cumsum(sizes)
-        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
-        items = mix(_value_hashes(values.flatten()).view(np.int64) + mix(places).view(np.int64))
+        ends, inside = np.cumsum(sizes), values.flatten()
+        places = np.arange(len(inside)) - np.repeat(ends - sizes, sizes)
+        items = mix(_value_hashes(inside).view(np.int64) + mix(places).view(np.int64))
         sums = np.append(np.zeros(1, np.uint64), np.cumsum(items))
         hashes = sums[ends] - sums[ends - sizes] + sizes.view(np.uint64)
     elif (plain := _plain(values)) is not None:
-        numbers = (plain.fill_null(0) if plain.null_count else plain).to_numpy()
+        numbers = plain.fill_null(0).to_numpy()
         if numbers.dtype.kind == "f":
-            numbers = numbers.astype(np.float64) + 0.0
-            numbers[np.isnan(numbers)] = np.nan
-            numbers = numbers.view(np.uint64)
-        hashes = numbers.astype(np.uint64)
+            numbers = np.where(np.isnan(numbers), np.nan, numbers.astype(np.float64) + 0.0)
+        hashes = (numbers.view(np.uint64) if numbers.dtype == "f8" else numbers).astype(np.uint64)
     else:
-        if not is_binary(values.type) and not pa.types.is_string(values.type):
-            values = values.cast(pa.large_string())  # exact, also of decimals
+        values = values if is_binary(values.type) else values.cast(pa.large_string())
         hashes = _hashes(values.cast(pa.large_binary()).fill_null(b""))
     if (missing := missing_of(values)) is not None:
         hashes[missing] = _FACTOR

@@ -14,7 +14,8 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.cli.main import cli
-from beam_tfrecord.errors import DataError
+from beam_tfrecord.errors import DataError, UsageError
+from tests.helpers.formats import write_file
 from tests.helpers.made_datasets import make_dataset
 
 HOSTILE = (
@@ -161,14 +162,15 @@ def test_two_thousand_columns(tmp_path):
     assert len(text) < 4_000_000
 
 
-def test_files_of_other_programs(tmp_path):
+def test_files_of_other_programs(tmp_path, monkeypatch):
     make_dataset(tmp_path / "d", pa.table({"x": [1, 2, 3], "y": ["a", "b", "a"]}))
     (tmp_path / "others").mkdir()
     file = next((tmp_path / "d").glob("*.tfrecord"))
     (tmp_path / "others" / "x.tfrecord").write_bytes(file.read_bytes())
-    _, text = page_of(tmp_path / "others")
-    assert "Features" in text
-    assert bt.card(tmp_path / "others" / "x.tfrecord") == str(tmp_path / "others" / "card.html")
+    monkeypatch.chdir(tmp_path)
+    assert bt.card(tmp_path / "others" / "x.tfrecord", title="t") == str(tmp_path / "card.html")
+    assert "Features" in page_of(tmp_path / "others")[1]
+    assert [file.name for file in (tmp_path / "others").iterdir()] == ["x.tfrecord"]
 
 
 def test_words_about_a_dataset_are_kept(tmp_path):
@@ -218,6 +220,66 @@ def test_pictures_have_labels_and_boxes(tmp_path):
     assert "<b>cat" in shown
 
 
+@pytest.mark.parametrize(
+    "name", ["x.csv", "x.jsonl", "x.avro", "x.xlsx", "x.parquet", "x.tfrecord"]
+)
+def test_stats_and_card_take_what_write_takes(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    write_file(tmp_path / "in" / name, pa.table({"n": [1, 2, 1, 3, 1], "s": list("abaca")}))
+    ran = CliRunner().invoke(cli, ["stats", f"in/{name}", "--json"])
+    found = json.loads(ran.stdout)["splits"]["data"]
+    assert (found["examples"], found["copies"]) == (5, 2)
+    assert found["features"]["n"]["mean"] == 1.6
+    assert found["features"]["s"]["top"] == [["a", 3], ["b", 1], ["c", 1]]
+    text, shown = page_of(f"in/{name}", label="s", description="Mine")
+    assert "2 rows are duplicates of others in all columns" in shown
+    assert "3 classes" in shown
+    assert "How to load" not in text
+    assert {file.name for file in tmp_path.rglob("*")} == {"in", name, "card.html"}
+
+
+def test_options_of_the_input_and_rejected_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("a;b\n1;x\n2\n")
+    words = ["x.csv", "--delimiter", ";"]
+    ran = CliRunner().invoke(cli, ["stats", *words])
+    assert ran.stdout.startswith("data: 1 example\n")
+    assert "1 row rejected: the card has the reasons" in ran.stderr
+    assert "x.csv:3 has 1 field" in page_of("x.csv", delimiter=";")[1]
+    ran = CliRunner().invoke(cli, ["stats", *words, "--output", "o", "--runner", "flink"])
+    assert "--runner is for datasets" in ran.stderr
+    _, shown = page_of({"a": [1, 2]}, against=pa.table({"a": [1.5]}))
+    assert "before: memory" in shown
+    assert "a: double → int64" in shown
+
+
+def test_values_that_are_no_numbers_and_no_pictures(tmp_path):
+    rows = range(100)
+    make_dataset(
+        tmp_path / "d",
+        pa.table({
+            "meta": [{"lang": "de", "score": row / 3} for row in rows],
+            "turns": [[{"text": "hi"}] * (row % 3 + 5) for row in rows],
+            "wav": [b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes([row]) for row in rows],
+            "speaker": [row // 50 for row in rows],
+            "churn": [int(row % 20 == 0) for row in rows],
+        }),
+        splits={"train": range(50), "test": range(50, 100)},
+    )  # fmt: skip
+    page_of(tmp_path / "d", label="churn")
+    _, shown = page_of(tmp_path / "d")
+    assert "no values" not in shown
+    assert "unreadable" not in shown
+    assert "struct<lang: string, score: double>" in shown
+    assert "5 to 7" in shown
+    assert shown.count("50.0%") == 4  # the shares of the two splits, and of the two speakers
+    assert "2 classes, the rarest 5.0%, the most frequent 95.0%" in shown
+    assert "dataset.keras(label='churn')" in shown
+    with pytest.raises(UsageError, match="column 'nope' is not in the schema"):
+        bt.card(tmp_path / "d", label="nope")
+
+
 def test_small_arrays_are_pictures(tmp_path):
     bt.write({"digit": np.arange(640).reshape(10, 8, 8).astype(np.uint8)}, tmp_path / "d")
     assert page_of(tmp_path / "d")[0].count("<image ") == 10
@@ -245,6 +307,9 @@ def test_what_changed_between_two_datasets(tmp_path):
     assert "moved" in changed
     assert "same" not in changed
     assert "texts" not in changed
+    assert f"before: {tmp_path / 'old'}" in text
+    assert f"now: {tmp_path / 'new'}" in text
+    assert "always 1" not in text
 
 
 def test_no_password_is_on_the_card(tmp_path):
