@@ -63,8 +63,8 @@ def card(
     label: str | None = None,
     against: Any = None,
     from_: str | None = None,
+    source_options: Mapping[str, Any] | None = None,
     progress: bool = False,
-    **source_options: Any,
 ) -> str:
     """Write the card of a dataset: an HTML page with statistics, charts, samples and pictures.
 
@@ -83,8 +83,8 @@ def card(
         label: Column to learn; None means one with class names, or with a usual name.
         against: Another dataset or input, such as last month's: the page shows what changed since.
         from_: Kind of an input that is no dataset, as of `write`.
+        source_options: Options of its source, such as ``{"delimiter": ";"}``.
         progress: True shows a bar on stderr while such an input is read.
-        source_options: Options of its source, as of `write`.
 
     Returns:
         The path of the page.
@@ -94,7 +94,7 @@ def card(
         DataError: A file is damaged.
     """
     words = {"title": title, "description": description, "license": license, "label": label}
-    how = {"from_": from_, "progress": progress, **source_options}
+    how = {"from_": from_, "source_options": source_options, "progress": progress}
     with contextlib.ExitStack() as stack:
         opened = []
         for given in (path,) if against is None else (against, path):

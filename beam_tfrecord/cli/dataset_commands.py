@@ -165,7 +165,8 @@ def _is_dataset(inputs: tuple[str, ...], flags: Mapping[str, Any]) -> bool:
 def _preview(inputs: tuple[str, ...], flags: Mapping[str, Any], **how: Any) -> Preview:
     from beam_tfrecord.jobs.api import preview
 
-    return preview(**input_arguments(flags, inputs), **how)
+    path, from_, options = input_arguments(flags, inputs).values()
+    return preview(path, from_=from_, **how, **options)
 
 
 def _single(inputs: tuple[str, ...]) -> str:
@@ -278,8 +279,7 @@ def card(inputs: tuple[str, ...], **flags: Any) -> None:
     names = ("output", "title", "description", "license", "label", "against")
     words = {name: flags.pop(name) for name in names}
     how = input_arguments(flags, inputs)
-    made = write_card(how.pop("inputs"), progress=not is_quiet(), **words, **how)
-    print_message(f"wrote {made}")
+    print_message(f"wrote {write_card(how.pop('inputs'), progress=not is_quiet(), **words, **how)}")
 
 
 def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> None:

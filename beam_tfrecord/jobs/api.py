@@ -252,8 +252,8 @@ def loadable(inputs: Inputs, **options: Any) -> Iterator[Any]:
         inputs: The input, as of `extract`.
         options: Arguments of `extract`, which say how to read an input that is no dataset.
     """
-    given = {name for name, value in options.items() if value is not None} - {"progress"}
-    if not given and isinstance(inputs, str | os.PathLike) and is_loadable(inputs):
+    is_told = options.get("from_") or options.get("source_options")
+    if not is_told and isinstance(inputs, str | os.PathLike) and is_loadable(inputs):
         yield inputs
         return
     with scratch_directory() as directory:
