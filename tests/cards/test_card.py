@@ -124,14 +124,6 @@ def test_fifty_columns_and_three_splits_fit_in_100_kb(tmp_path):
     assert "1 more columns" in shown
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_few_rows(tmp_path, rows):
-    table = pa.table({"x": [1.5], "y": ["a"]}).slice(0, rows)
-    make_dataset(tmp_path / "d", table)
-    _, text = page_of(tmp_path / "d")
-    assert ("no values" in text) == (rows == 0)
-
-
 def test_no_split_at_all(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n")
     bt.write(tmp_path / "x.csv", tmp_path / "d", types={"a": "int64", "b": "text"})
