@@ -37,6 +37,7 @@ TAGS = """
 a article body code dd details div dl dt footer h1 h2 h3 head header html image li line main meta
 nav p path pre q rect section span style summary svg table tbody td th thead title tr ul
 """.split()  # noqa: SIM905
+POLICY = ("meta", "content", True)
 
 
 class Page(html.parser.HTMLParser):
@@ -65,9 +66,7 @@ def page_of(path, **options):
         assert name != "style", tag
         if name in ("href", "src"):
             assert value.startswith("#" if tag == "a" else "data:image/"), value
-    policies = [
-        v for tag, n, v in page.attributes if (tag, n) == ("meta", "content") and "src" in v
-    ]
+    policies = [v for tag, n, v in page.attributes if (tag, n, "src" in v) == POLICY]
     assert len(policies) == 1
     assert policies[0].startswith("default-src 'none'; img-src data:; style-src 'sha256-")
     return text, "".join(page.text)

@@ -10,7 +10,7 @@ import pytest
 
 from beam_tfrecord.check.diff import SplitDifference, diff
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.feature import Feature
 from tests.helpers.made_datasets import make_dataset, write_examples
 
@@ -167,8 +167,3 @@ def test_examples_are_compared_in_canonical_form(tmp_path):
     write_examples(tmp_path / "b", {"x": [[unpacked]], "y": [[six]]}, schema)
     assert next(load(tmp_path / "b", split="x").rows()) == {"id": 5}
     assert diff(tmp_path / "a", tmp_path / "b").same_data
-
-
-def test_no_dataset(first, tmp_path):
-    with pytest.raises(UsageError, match="no dataset"):
-        diff(first, tmp_path)

@@ -12,7 +12,6 @@ from beam_tfrecord.check import verify as verify_module
 from beam_tfrecord.check import verify_examples
 from beam_tfrecord.check.verify import Fault, verify
 from beam_tfrecord.dataset.load import load
-from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
@@ -227,11 +226,6 @@ def test_above_the_limit_a_part_of_the_hashes_is_kept(tmp_path, monkeypatch):
     )
 
 
-def test_no_dataset(tmp_path):
-    with pytest.raises(UsageError, match="no dataset"):
-        verify(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("arrow", "given", "message"),
     [
@@ -242,11 +236,7 @@ def test_no_dataset(tmp_path):
         (pa.binary(2), pa.array([b"ab", b"a"]), "cannot be read as fixed_size_binary"),
         (pa.int64(), pa.array([[1], [1, 2]]), "has 2 values, not one"),
         (pa.list_(pa.int64(), 2), pa.array([[1, 2], [1]]), "has 1 values, not 2"),
-        (
-            pa.list_(pa.list_(pa.int64())),
-            pa.array([[], [1]]),
-            "does not have as many values as its row",
-        ),
+        (pa.list_(pa.list_(pa.int64())), pa.array([[], [1]]), "does not have as many values"),
         (pa.uuid(), pa.array(["00000000-0000-0000-0000-000000000001", "x"]), "uuid"),
     ],
 )
