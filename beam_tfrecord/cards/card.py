@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -37,92 +38,105 @@ from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.frameworks.reading_programs import reading_code
+from beam_tfrecord.jobs.api import loadable
 from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import MOST_PARTS
 from beam_tfrecord.stats.pictures import label_name, pictures
 from beam_tfrecord.stats.statistics import Statistics
-from beam_tfrecord.storage import absolute_path, exists, is_directory, put, read_small
+from beam_tfrecord.storage import absolute_path, exists, put, read_small
 
 CARD_FILE = "card.html"
 ABOUT_FILE = "about.json"
 _DRIFT_FILE = "drift.html"
-_ABOUT = ("title", "description", "license")
-_SAMPLE_ROWS, _SAMPLE_COLUMNS = 20, 50
+_SAMPLE_ROWS, _SAMPLE_COLUMNS, _NAME = 20, 50, 300
 # These do not change the rows, so that equal rows have an equal card.
 _LAYOUT_FLAGS = ("--shards", "--shard-size", "--compression")
 
 
 def card(
-    path: str | os.PathLike[str],
+    path: Any,
     output: str | os.PathLike[str] | None = None,
     *,
     title: str | None = None,
     description: str | None = None,
     license: str | None = None,
-    against: str | os.PathLike[str] | None = None,
+    label: str | None = None,
+    against: Any = None,
+    from_: str | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    progress: bool = False,
 ) -> str:
     """Write the card of a dataset: an HTML page with statistics, charts, samples and pictures.
 
     The page is one file without scripts, and the same for the same rows. All rows are read. The
-    title, description and license are kept in ``about.json`` of the dataset, for later cards.
+    title, description, license and label are kept in ``about.json`` of the dataset, for later
+    cards.
 
     Args:
-        path: Path of a dataset, or of TFRecord or Parquet files.
+        path: Path of a dataset, or any other input of `write`.
         output: Path of the page; None means ``card.html`` (with `against`, ``drift.html``) in the
-            directory of the dataset.
+            directory of the dataset; in the current one for an input that is none.
         title: Title of the page; None means the one in ``about.json``, or the name of the
             directory.
         description: What the dataset holds, in a few sentences.
         license: Name of its license.
-        against: Another dataset, such as last month's: the page shows what changed since.
+        label: Column to learn; None means one with class names, or with a usual name.
+        against: Another dataset or input, such as last month's: the page shows what changed since.
+        from_: Kind of an input that is no dataset, as of `write`.
+        source_options: Options of its source, such as ``{"delimiter": ";"}``.
+        progress: True shows a bar on stderr while such an input is read.
 
     Returns:
         The path of the page.
 
     Raises:
-        UsageError: There is no dataset.
+        UsageError: There is no such input or label.
         DataError: A file is damaged.
     """
-    dataset = load(path)
-    about = _about(_beside(path, dataset, ABOUT_FILE), title, description, license)
-    name = os.path.basename(dataset.directory.rstrip("/")) or "Dataset"
-    page = _page(path, dataset) if against is None else _drift_page(dataset, load(against))
-    page |= {"about": {**dict.fromkeys(_ABOUT, ""), "title": name, **about}}
-    default = CARD_FILE if against is None else _DRIFT_FILE
-    target = _beside(path, dataset, default) if output is None else absolute_path(output)
-    put(target, _render(page).encode())
+    words = {"title": title, "description": description, "license": license, "label": label}
+    how = {"from_": from_, "source_options": source_options, "progress": progress}
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for given in (path,) if against is None else (against, path):
+            stored = stack.enter_context(loadable(given, **how))
+            dataset = load(stored)
+            source = source_text(dataset.manifest.source or {})
+            opened.append((dataset.directory if stored is given else source, dataset))
+        is_card, is_own = against is None, stored is path and exists(manifest_path(stored))
+        dataset.schema.select([] if label is None else [label])  # raises the error
+        about = _about(absolute_path(beside_manifest(stored, ABOUT_FILE)) if is_own else "", words)
+        page = _page(stored, dataset, about.get("label")) if is_card else _drift_page(*opened)
+        title = os.path.basename(opened[-1][0].rstrip("/")) or "Dataset"
+        page |= {"about": {**dict.fromkeys(words, ""), "title": title, **about}}
+        page |= {} if is_own else {"made": {}, "programs": {}}
+        default = CARD_FILE if is_card else _DRIFT_FILE
+        beside = beside_manifest(stored, default) if is_own else default
+        target = absolute_path(beside if output is None else output)
+        put(target, _render(page).encode())
     return target
 
 
-def _beside(path: str | os.PathLike[str], dataset: Dataset, name: str) -> str:
-    """Return the path of another file of a dataset, also of files without a manifest."""
-    if exists(manifest_path(path)):
-        return absolute_path(beside_manifest(path, name))
-    directory = dataset.directory
-    return os.path.join(directory if is_directory(directory) else os.path.dirname(directory), name)
-
-
-def _about(
-    file: str, title: str | None, description: str | None, license: str | None
-) -> dict[str, str]:
-    """Return the title, description and license of a dataset, and keep those that are given."""
+def _about(file: str, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the given words and those in the file of a dataset, if it is one, and keep them."""
     try:
-        kept = json.loads(read_small(file)) if exists(file) else {}
+        kept = json.loads(read_small(file)) if file and exists(file) else {}
     except ValueError as error:
         raise DataError(f"{file} is not JSON: {error}") from error
     if not has_type(kept, dict[str, str]):
         raise DataError(f"{file} is not a JSON object of texts: correct or remove it")
-    given = zip(_ABOUT, (title, description, license), strict=True)
-    about = {**kept, **{key: text for key, text in given if text is not None}}
-    if about != kept:
+    about = {**kept, **{key: text for key, text in given.items() if text is not None}}
+    if file and about != kept:
         put(file, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
     return about
 
 
-def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
+def _page(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> dict[str, Any]:
     """Return what the template needs for the card of one dataset."""
-    shown, job = show(path), read_job(_beside(path, dataset, JOB_NAME))
-    views = feature_views(dataset.stats(), dataset.schema)
+    shown, stats = show(path), dataset.stats()
+    job = read_job(beside_manifest(path, JOB_NAME)) if exists(manifest_path(path)) else {}
+    label = label if label in dataset.schema.names else label_name(dataset.schema)
+    views = feature_views(stats, dataset.schema, label)
+    found = {view["feature"].name: view["found"] for view in views}
     return {
         **_EMPTY,
         "facts": {
@@ -133,18 +147,19 @@ def _page(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, Any]:
             "Rejected": f"{shown['rejected_rows']:,}",
         },
         "splits": [
-            (cell(name), of["examples"], of["bytes"]) for name, of in shown["splits"].items()
+            (cell(name), of["examples"], of["bytes"], stats.splits[name].copies.number)
+            for name, of in shown["splits"].items()
         ],
         "shared": _shared_examples(dataset),
-        "notes": [*notes_on(dataset.schema, views, len(dataset)), *_job_warnings(job)],
-        "pictures": pictures(dataset, {view["feature"].name: view["found"] for view in views}),
+        "notes": [*notes_on(stats, views, label), *_job_warnings(job)],
+        "pictures": pictures(dataset, found, label),
         "features": views,
         "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
         "more_columns": max(len(dataset.schema.features) - _SAMPLE_COLUMNS, 0),
         "rows": _sample_rows(dataset),
         "rejects": _rejects(path) if shown["rejected_rows"] else {},
         "made": _made(shown, job),
-        "programs": _programs(path, dataset),
+        "programs": _programs(path, dataset, label),
     }
 
 
@@ -156,19 +171,20 @@ _EMPTY: Mapping[str, Any] = {
 }
 
 
-def _drift_page(new: Dataset, old: Dataset) -> dict[str, Any]:
+def _drift_page(before: tuple[str, Dataset], now: tuple[str, Dataset]) -> dict[str, Any]:
     """Return what the template needs to show what changed from one dataset to another."""
+    (_, old), (_, new) = before, now
+    sides = {f"before: {cell(before[0], _NAME)}": old, f"now: {cell(now[0], _NAME)}": new}
     types = [{feature.name: feature.type for feature in of.schema.features} for of in (old, new)]
     names = [name for name in types[1] if types[0].get(name) == types[1][name]]
     changed = [name for name in {**types[1], **types[0]} if name not in names]
-    sides = {"before": old, "now": new}
     stats = Statistics(
         {
             side: dataclasses.replace(of, schema=of.schema.select(names)).stats().total
             for side, of in sides.items()
         }
     )
-    views = feature_views(stats, new.schema)
+    views = feature_views(stats, new.schema, is_drift=True)
     notes = [
         Note("schema", f"{cell(name)}: {types[0].get(name, 'new')} → {types[1].get(name, 'gone')}")
         for name in changed
@@ -183,7 +199,7 @@ def _drift_page(new: Dataset, old: Dataset) -> dict[str, Any]:
             "Examples now": f"{len(new):,}",
             "Features compared": f"{len(names):,}",
         },
-        "splits": [(side, len(of), of.manifest.bytes) for side, of in sides.items()],
+        "splits": [(side, len(of), of.manifest.bytes, 0) for side, of in sides.items()],
         "notes": [*notes, differing if differing.features else same],
         "features": sorted(views, key=lambda view: -view["distance"]),
     }
@@ -248,7 +264,7 @@ def _made(shown: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in made.items() if text}
 
 
-def _programs(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, str]:
+def _programs(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> dict[str, str]:
     """Return programs that read the dataset, by framework; they run in the folder of the card."""
     filled = [name for name, split in dataset.manifest.splits.items() if split.examples]
     if not filled or not exists(manifest_path(path)):
@@ -257,8 +273,8 @@ def _programs(path: str | os.PathLike[str], dataset: Dataset) -> dict[str, str]:
     opened = (
         f"import beam_tfrecord\n\ndataset = beam_tfrecord.load({manifest!r}, split={filled[0]!r})\n"
     )
-    known = label_name(dataset.schema)
-    label = "…" if known is None or is_list(dataset.schema[known].type) else known
+    if label is None or is_list(dataset.schema[label].type):
+        label = "…"
     programs = {
         "Keras": f"{opened}batches = dataset.keras(label={label!r})\nmodel.fit(batches)",
         "PyTorch": f"{opened}for batch in dataset.torch(batch_size=256, shuffle=True):\n    …",

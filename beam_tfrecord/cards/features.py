@@ -12,8 +12,8 @@ from beam_tfrecord.base.text import cell, share_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import bars, histogram, quartile_strip
-from beam_tfrecord.stats.pictures import label_name, label_text
-from beam_tfrecord.stats.statistics import Statistics, number_text
+from beam_tfrecord.stats.pictures import label_text
+from beam_tfrecord.stats.statistics import Statistics, copies_lines, number_text
 
 _BARS, _LABEL_BARS = 8, 30
 _TEXT_BARS = 50  # texts of more different values are shown by their lengths
@@ -22,6 +22,7 @@ _MOST_TABLES = 30  # of more features only those that differ have a table by spl
 BY_SPLIT = ("Missing", "Mean", "Std", "Min", "Median", "Max")
 
 _Json = Mapping[str, Any]
+_Counts = Sequence[Mapping[str, int]]
 
 
 class Note(NamedTuple):
@@ -32,32 +33,36 @@ class Note(NamedTuple):
     features: Sequence[tuple[_Json, str]] = ()
 
 
-def feature_views(stats: Statistics, schema: Schema) -> list[dict[str, Any]]:
+def feature_views(
+    stats: Statistics, schema: Schema, label: str | None = None, *, is_drift: bool = False
+) -> list[dict[str, Any]]:
     """Return what the page shows of each feature.
 
-    `distance` is that of the split which differs most from the first; 0 if it may be chance.
+    `distance` is that of the split which differs most from the first; 0 if it may be chance. The
+    figures are those of all splits together, or of the last one of a drift page.
     """
     splits, totals = stats.to_json()["splits"], stats.total_json()
-    label, views = label_name(schema), []
-    for number, (name, found) in enumerate(totals.items()):
+    views, rows = [], sum([of["examples"] for of in splits.values()][-1 if is_drift else 0 :])
+    for number, (name, total) in enumerate(totals.items()):
         parts = {split: of["features"][name] for split, of in splits.items()}
         first, *others = parts.values()
+        found = others[-1] if is_drift else total
         distance = max((_distance(first, other) for other in others), default=0.0)
         most = _LABEL_BARS if name == label else _BARS
-        chart, ends = _chart(found, list(parts.values()), schema[name].labels, most)
-        has_table = others and (distance if len(totals) > _MOST_TABLES else "mean" in found)
+        chart, ends = _chart(total, [*parts.values()], schema[name].labels, most, is_drift)
+        has_table = distance if len(totals) > _MOST_TABLES else is_drift or "mean" in found
         view = {
             "id": f"f{number}",
             "feature": schema[name],
             "found": found,
             "name": cell(name),
-            "missing": share_text(found["nulls"] / max(stats.total.rows, 1)),
+            "missing": share_text(found["nulls"] / max(rows, 1)),
             "chart": chart,
             "ends": ends,
             "examples": [value for value, _ in found.get("top", [])[:3]] if ends else [],
             "numbers": _numbers(found),
             "by_split": [(cell(split), _by_split(part)) for split, part in parts.items()],
-            "has_table": has_table,
+            "has_table": others and has_table,
             "distance": distance,
         }
         views.append(view)
@@ -65,11 +70,12 @@ def feature_views(stats: Statistics, schema: Schema) -> list[dict[str, Any]]:
 
 
 def _chart(
-    found: _Json, parts: Sequence[_Json], classes: Sequence[str], most: int
+    found: _Json, parts: Sequence[_Json], classes: Sequence[str], most: int, is_drift: bool
 ) -> tuple[Markup, Sequence[str]]:
     """Return the chart of a feature, and the texts for the two ends of its axis, if it has one."""
     if "image" in found:
-        return _bars([part.get("image", {"format": {}})["format"] for part in parts], most), ()
+        images = [part.get("image", {"format": {}}) for part in parts]
+        return _bars([image["format"] for image in images], most, is_drift), ()
     if "top" in found and found["distinct"] == 1:
         return Markup("<p>always {}").format(*_counts(found, classes)), ()
     if "top" in found:
@@ -78,15 +84,16 @@ def _chart(
         if is_few and sum(count for _, count in found["top"]) >= 2 * found["distinct"]:
             is_number = "length" not in found and not classes
             counts = [_counts(part, classes) for part in parts]
-            return _bars(counts, most, is_ordered=is_number), ()
-    if "length" in found:
-        return _histogram(found["length"], [part["length"] for part in parts], "length ")
+            return _bars(counts, most, is_drift, is_ordered=is_number), ()
+    lengths = "length" if "distinct" in found else "list_length"
+    if lengths in found:
+        return _histogram(found[lengths], [part[lengths] for part in parts], "length ")
     return _histogram(found, parts, "")
 
 
 def _histogram(found: _Json, parts: Sequence[_Json], what: str) -> tuple[Markup, Sequence[str]]:
     if "min" not in found:
-        return Markup("<p>no values"), ()
+        return Markup("<p>no values" if "distinct" in found else "<p class=soft>nested values"), ()
     if "histogram" not in found:
         return Markup("<p>always {}{}").format(what, _shown(found["min"])), (what.strip(), "")
     edges = found["histogram"]["edges"]
@@ -110,8 +117,11 @@ def _counts(part: _Json, classes: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def _bars(parts: Sequence[Mapping[str, int]], most: int, *, is_ordered: bool = False) -> Markup:
-    """Return the bars of the most frequent texts of all parts, and one for the others."""
+def _bars(parts: _Counts, most: int, is_drift: bool, *, is_ordered: bool = False) -> Markup:
+    """Return the bars of the most frequent texts of all parts, and one for the others.
+
+    Beside a bar is the share in all parts, on a drift page those before and now.
+    """
     totals = {text: sum(part.get(text, 0) for part in parts) for part in parts for text in part}
     names = sorted(totals, key=lambda text: (-totals[text], text))
     if is_ordered and len(names) <= most:
@@ -123,7 +133,9 @@ def _bars(parts: Sequence[Mapping[str, int]], most: int, *, is_ordered: bool = F
     rows = []
     for title, texts in groups.items():
         counts = [sum(part.get(text, 0) for text in texts) for part in parts]
-        rows.append((title, [count / whole for count, whole in zip(counts, sums, strict=True)]))
+        shares = [count / whole for count, whole in zip(counts, sums, strict=True)]
+        shown = shares if is_drift else [sum(counts) / (sum(totals.values()) or 1)]
+        rows.append((title, shares, " → ".join(map(share_text, shown))))
     return Markup(bars(rows))
 
 
@@ -198,12 +210,14 @@ def _distance(one: _Json, other: _Json) -> float:
     return distance if distance > max(_NOTABLE_DISTANCE, math.sqrt(chance)) else 0.0
 
 
-def notes_on(schema: Schema, views: Sequence[_Json], rows: int) -> Iterator[Note]:
+def notes_on(stats: Statistics, views: Sequence[_Json], label: str | None) -> Iterator[Note]:
     """Yield what is worth knowing about the features, a line for each kind."""
+    for name, split in stats.splits.items():
+        yield from (Note("copies", f"{cell(name)}: {line}") for line in copies_lines(split))
     if (differing := differences(views)).features:
         yield differing
     found: dict[str, list[tuple[_Json, str]]] = {}
-    label = label_name(schema)
+    count = stats.total.rows
     for view in views:
         of, seen, top = view["found"], view["feature"].observed, view["found"].get("top", [])
         is_label = view["feature"].name == label and len(top) > 1
@@ -213,7 +227,7 @@ def notes_on(schema: Schema, views: Sequence[_Json], rows: int) -> Iterator[Note
             "missing": view["missing"] if of["nulls"] else "",
             "NaN": f"{of['nan']:,}" if of.get("nan") else "",
             "infinite": f"{of['inf']:,}" if of.get("inf") else "",
-            "constant": short_text(top[0][0]) or "empty text" if len(top) == 1 < rows else "",
+            "constant": short_text(top[0][0]) or "empty text" if len(top) == 1 < count else "",
             "rounded": f"relative error ≤ {error:.1e}" if error else "",
         }
         for kind, detail in details.items():

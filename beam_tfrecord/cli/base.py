@@ -211,6 +211,12 @@ def source_options(
     return options
 
 
+def input_arguments(flags: Mapping[str, Any], inputs: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of `loadable`: what to read, and how."""
+    path, from_ = inputs[0] if len(inputs) == 1 else list(inputs), flags["from_"]
+    return {"inputs": path, "from_": from_, "source_options": source_options(flags, inputs, from_)}
+
+
 def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     """Return the inputs and the output of ``INPUT... OUTPUT``."""
     for path in paths:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,10 +15,10 @@ from beam_tfrecord.base.text import counted
 from beam_tfrecord.cli.base import (
     INPUT_PATH,
     INPUTS,
+    input_arguments,
     package_options,
     print_message,
     print_result,
-    source_options,
     with_options,
 )
 from beam_tfrecord.cli.help import GroupedCommand, option
@@ -157,22 +156,17 @@ def head(
 
 def _is_dataset(inputs: tuple[str, ...], flags: Mapping[str, Any]) -> bool:
     """Return whether the input is one that `load` opens, and no option says how to read it."""
-    from_ = flags["from_"]
-    options = source_options(flags, inputs, from_)
-    if len(inputs) > 1 or options or from_ is not None:
-        return False
-    if os.path.exists(os.path.join(inputs[0], "manifest.json")):
-        return True
-    from beam_tfrecord.sources.choose import detect_kind
+    from beam_tfrecord.dataset.load import is_loadable
 
-    return "-" not in inputs and detect_kind(inputs) in ("parquet", "tfrecord")
+    path, *how = input_arguments(flags, inputs).values()
+    return isinstance(path, str) and not any(how) and is_loadable(path)
 
 
 def _preview(inputs: tuple[str, ...], flags: Mapping[str, Any], **how: Any) -> Preview:
     from beam_tfrecord.jobs.api import preview
 
-    from_ = flags["from_"]
-    return preview(list(inputs), from_=from_, **how, **source_options(flags, inputs, from_))
+    path, from_, options = input_arguments(flags, inputs).values()
+    return preview(path, from_=from_, **how, **options)
 
 
 def _single(inputs: tuple[str, ...]) -> str:
@@ -263,22 +257,29 @@ def index(paths: tuple[str, ...], dali: str | None, as_json: bool) -> None:
 
 
 @click.command(cls=GroupedCommand, short_help="Write a page that shows what is in it.")
-@click.argument("dataset", type=INPUT_PATH)
+@INPUTS
 @option("--output", metavar="FILE", type=INPUT_PATH, help="Write the page to FILE.")
 @option("--title", metavar="TEXT", help="Title of the page; kept in the dataset.")
 @option("--description", metavar="TEXT", help="What the dataset holds; kept in the dataset.")
 @option("--license", metavar="NAME", help="License of the data; kept in the dataset.")
+@option("--label", metavar="C", help="Column to learn; kept in the dataset.")
 @option("--against", metavar="OTHER", type=INPUT_PATH, help="Show what changed since OTHER.")
+@with_options((FROM, *SOURCE_OPTIONS))
+@package_options
 @log_options
-def card(dataset: str, output: str | None, **options: str | None) -> None:
-    """Write the card of DATASET, card.html beside its manifest; reads all rows.
+def card(inputs: tuple[str, ...], **flags: Any) -> None:
+    """Write the card of INPUT: card.html beside the manifest of a dataset, else here.
 
-    It shows statistics, charts, pictures and sample rows of each feature, rejects, and how the
-    dataset was made: one page without scripts. With --against it is drift.html.
+    INPUT is a dataset, or anything that "write" reads; all rows are read. The card shows
+    statistics, charts, pictures and sample rows of each feature, rejects, and how the dataset was
+    made: one page without scripts. With --against it is drift.html.
     """
     from beam_tfrecord.cards.card import card as write_card
 
-    print_message(f"wrote {write_card(dataset, output, **options)}")
+    names = ("output", "title", "description", "license", "label", "against")
+    words = {name: flags.pop(name) for name in names}
+    how = input_arguments(flags, inputs)
+    print_message(f"wrote {write_card(how.pop('inputs'), progress=not is_quiet(), **words, **how)}")
 
 
 def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ from beam_tfrecord.cli.base import (
     INPUTS,
     BeamCommand,
     check_beam_options,
+    input_arguments,
     job_arguments,
     package_options,
     print_message,
@@ -119,7 +120,9 @@ def write(
     else:
         print_message(f"{output} already holds this dataset: nothing to do")
     if card:
-        _write_card(output)
+        from beam_tfrecord.cards.card import card as write_card
+
+        print_message(f"wrote {write_card(output)}")
 
 
 @click.command(cls=BeamCommand, short_help='Say what "write" would do.')
@@ -186,7 +189,7 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
 
 
 @click.command(cls=BeamCommand, short_help="Describe the values of every feature.")
-@click.argument("dataset", type=INPUT_PATH)
+@INPUTS
 @option("--split", metavar="S", help="Describe one split.")
 @option("--json", "as_json", is_flag=True, help="Print machine-readable JSON.")
 @option(
@@ -198,13 +201,14 @@ def extract(ctx: click.Context, /, paths: tuple[str, ...], as_json: bool, **flag
 )
 @option("--tfmd", metavar="FILE", help="Write a DatasetFeatureStatisticsList, which TFDV reads.")
 @option("--output", metavar="FILE", type=INPUT_PATH, help="Write the JSON to FILE, by a Beam job.")
-@with_options((_RUNNER_NAME, *EXTRACT_RUNNER_OPTIONS))
+@with_options((FROM, *SOURCE_OPTIONS, _RUNNER_NAME, *EXTRACT_RUNNER_OPTIONS))
+@package_options
 @log_options
 @click.pass_context
 def stats(
     ctx: click.Context,
     /,
-    dataset: str,
+    inputs: tuple[str, ...],
     split: str | None,
     as_json: bool,
     top: int | None,
@@ -212,26 +216,32 @@ def stats(
     output: str | None,
     **flags: Any,
 ) -> None:
-    """Count, range and distribution of each feature of DATASET, by split; reads all of it.
+    """Count, range and distribution of each feature of INPUT, by split; reads all of it.
 
-    DATASET is a dataset, or TFRecord or Parquet files. Beyond 2,048 different values of a feature,
+    INPUT is a dataset, or anything that "write" reads. Beyond 2,048 different values of a feature,
     quartiles and the number of different values are estimates; means and deviations are exact.
     """
     beam_arguments = _beam_arguments(ctx, flags)
-    if output is not None:
-        from beam_tfrecord.jobs.statistics_job import write_statistics
-
-        write_statistics(dataset, output, split=split, runner=flags["runner"], **beam_arguments)
-        return
-    if flags["runner"] != "direct":
+    if output is None and flags["runner"] != "direct":
         raise click.UsageError("--runner needs --output FILE, which the job can write")
     from beam_tfrecord.base.progress import Progress, adder
     from beam_tfrecord.dataset.load import load
+    from beam_tfrecord.jobs.api import loadable
     from beam_tfrecord.stats.statistics import MOST_TOP, statistics_of
 
-    rows = load(dataset, split=split)
-    nbytes = sum(shard.bytes for shard in rows.shards)
-    with Progress(enabled=not is_quiet()) as progress:
+    with (
+        Progress(enabled=not is_quiet()) as progress,
+        loadable(**input_arguments(flags, inputs), progress=progress) as stored,
+    ):
+        if output is not None:
+            from beam_tfrecord.jobs.statistics_job import write_statistics
+
+            if stored != inputs[0] and flags["runner"] != "direct":
+                raise click.UsageError("--runner is for datasets: write the input first")
+            write_statistics(stored, output, split=split, runner=flags["runner"], **beam_arguments)
+            return
+        rows = load(stored, split=split)
+        nbytes = sum(shard.bytes for shard in rows.shards)
         add = adder(progress, "reading", nbytes)
         found = statistics_of(rows, advance=lambda n: add(n * nbytes // len(rows)))
     if tfmd is not None:
@@ -376,12 +386,6 @@ def _size(manifest: Manifest, output: str) -> str:
     directory = absolute_path(output)
     stored = sum(file_size(os.path.join(directory, shard.path)) for shard in manifest.shards)
     return f"{format_size(stored)} compressed from {format_size(manifest.bytes)}"
-
-
-def _write_card(output: str) -> None:
-    from beam_tfrecord.cards.card import card
-
-    print_message(f"wrote {card(output)}")
 
 
 def _stage_values(manifest: StageManifest, *, is_new: bool, seconds: float) -> dict[str, Any]:

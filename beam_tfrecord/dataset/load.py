@@ -351,6 +351,15 @@ def load(
     return dataclasses.replace(opened, split_names=split_names, schema=schema)
 
 
+def is_loadable(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is one for `load`, not that of other files or of a database."""
+    if os.path.exists(os.path.join(path, "manifest.json")):
+        return True
+    from beam_tfrecord.sources.choose import detect_kind
+
+    return path != "-" and detect_kind(path) in ("parquet", "tfrecord")
+
+
 def _open(path: str | os.PathLike[str]) -> Dataset:
     """Return all splits and columns of a dataset, or of Parquet files."""
     # Below the URL of a file there is nothing to ask for: some servers forbid it.

@@ -62,11 +62,13 @@ def open_parquet(
         "kind": source.kind,
         "files": [{"path": file.name, "bytes": file.bytes} for file in files],
     }
+    stage = StageManifest.load(path) if is_stage(path) else None
     versions = [(unit.file.bytes, unit.file.version) for unit in units.values()]
     manifest = Manifest(
         content=data_hash(repr(versions).encode()),
         schema=schema,
-        source=StageManifest.load(path).source if is_stage(path) else described,
+        source=described if stage is None else stage.source,
+        rejects={"rows": 0} if stage is None else stage.rejects,
         splits={ONLY_SPLIT: Split(tuple(shards))},
     )
     return manifest, ParquetFiles(source, arrow, units, schema, opened)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord import native
@@ -29,6 +30,7 @@ MAX_HASHES = 2**18
 
 _LARGEST = 2**64 - 1
 _NO_LABEL = -(2**63)
+_KINDS = {"hashes": "<u8", "counts": "<u8", "least": "<i8", "most": "<i8"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,28 +208,23 @@ class DuplicateCount:
     is_labelled: bool = False
 
     @classmethod
-    def of(cls, column: pa.Array, labels: pa.Array | None = None) -> DuplicateCount:
-        """Return the count for a column of texts and, if rows have labels, a column of labels."""
-        texts = column.to_pylist()
-        present = [index for index, text in enumerate(texts) if text is not None]
-        hashes = np.array([native.xxh64(texts[index].encode(), 0) for index in present], "<u8")
-        numbers = np.zeros(len(texts), "<i8")
-        if labels is not None:
-            numbers = labels.fill_null(_NO_LABEL).to_numpy(zero_copy_only=False).astype("<i8")
-        numbers = numbers[present]
-        ones = np.ones(len(hashes), "<u8")
-        return _limited(hashes, ones, numbers, numbers, _LARGEST, labels is not None)
+    def of(
+        cls, hashes: UInt64Array, labels: Int64Array | None = None, bound: int = _LARGEST
+    ) -> DuplicateCount:
+        """Return the count for contents by their hashes and, if they have any, their labels.
+
+        `bound`, that of a count which this will be merged with, saves work.
+        """
+        if bound < _LARGEST and labels is None:
+            hashes = hashes[hashes <= np.uint64(bound)]
+        ends = () if labels is None else (labels, labels)
+        return _limited(bound, hashes, np.ones(len(hashes), "<u8"), *ends)
 
     def merge(self, other: DuplicateCount) -> DuplicateCount:
         """Return the joint count of two parts of the data."""
-        return _limited(
-            np.frombuffer(self.hashes + other.hashes, "<u8"),
-            np.frombuffer(self.counts + other.counts, "<u8"),
-            np.frombuffer(self.least + other.least, "<i8"),
-            np.frombuffer(self.most + other.most, "<i8"),
-            min(self.bound, other.bound),
-            self.is_labelled or other.is_labelled,
-        )
+        names = list(_KINDS)[: 4 if self.is_labelled or other.is_labelled else 2]
+        both = [np.frombuffer(getattr(self, n) + getattr(other, n), _KINDS[n]) for n in names]
+        return _limited(min(self.bound, other.bound), *both)
 
     @property
     def is_exact(self) -> bool:
@@ -260,16 +257,17 @@ def count_duplicates(data: pa.RecordBatch) -> DuplicateCount | None:
     for field in data.schema:
         label = (field.metadata or {}).get(CONTENT_KEY)
         if label is not None:
-            name = label.decode()
-            labels = data.column(name) if name in data.schema.names else None
-            return DuplicateCount.of(data.column(field.name), labels)
+            name, texts = label.decode(), data.column(field.name).drop_null().to_pylist()
+            hashes = np.array([native.xxh64(text.encode(), 0) for text in texts], "<u8")
+            if name not in data.schema.names:
+                return DuplicateCount.of(hashes)
+            labels = data.column(name).filter(data.column(field.name).is_valid())
+            return DuplicateCount.of(hashes, labels.fill_null(_NO_LABEL).to_numpy().astype("<i8"))
     return None
 
 
-def duplicates_to_json(duplicates: DuplicateCount | None) -> dict[str, Any] | None:
-    """Return the entry of ``job.json`` for a count, or None if nothing was counted."""
-    if duplicates is None:
-        return None
+def duplicates_to_json(duplicates: DuplicateCount) -> dict[str, Any]:
+    """Return the entry of ``job.json`` for a count."""
     return {
         "rows": duplicates.number,
         "exact": duplicates.is_exact,
@@ -277,45 +275,31 @@ def duplicates_to_json(duplicates: DuplicateCount | None) -> dict[str, Any] | No
     }
 
 
-def duplicate_lines(found: Mapping[str, Any]) -> list[str]:
+def duplicate_lines(found: Mapping[str, Any], by: str = "by content") -> list[str]:
     """Return warnings about duplicates, given the entry of `duplicates_to_json`."""
     lines = []
     about = "" if found["exact"] else "about "
     if rows := found["rows"]:
         are = "row is a duplicate of another" if rows == 1 else "rows are duplicates of others"
-        lines.append(f"{about}{rows:,} {are} by content")
+        lines.append(f"{about}{rows:,} {are} {by}")
     if mixed := found["contents_of_several_labels"]:
         have = "content has" if mixed == 1 else "contents have"
         lines.append(f"{about}{mixed:,} duplicated {have} several labels: correct the wrong ones")
     return lines
 
 
-def _limited(
-    hashes: UInt64Array,
-    counts: UInt64Array,
-    least: Int64Array,
-    most: Int64Array,
-    bound: int,
-    is_labelled: bool,
-) -> DuplicateCount:
+def _limited(bound: int, hashes: npt.NDArray[Any], *values: npt.NDArray[Any]) -> DuplicateCount:
     """Join equal hashes, and halve the bound until at most `MAX_HASHES` hashes remain."""
     order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] + np.uint64(1)))
-    different = ordered[starts]
-    if len(starts):
-        counts = np.add.reduceat(counts[order], starts)
-        least = np.minimum.reduceat(least[order], starts)
-        most = np.maximum.reduceat(most[order], starts)
-    while True:
-        size = int(np.searchsorted(different, np.uint64(bound), "right"))
-        if size <= MAX_HASHES:
-            return DuplicateCount(
-                bound=bound,
-                hashes=different[:size].tobytes(),
-                counts=counts[:size].tobytes(),
-                least=least[:size].tobytes(),
-                most=most[:size].tobytes(),
-                is_labelled=is_labelled,
-            )
+    columns: list[npt.NDArray[Any]] = [array[order] for array in (hashes, *values)]
+    is_first = np.append(hashes[:1] == hashes[:1], columns[0][1:] != columns[0][:-1])
+    if not is_first.all():
+        starts = np.flatnonzero(is_first)
+        joins = (np.maximum, np.add, np.minimum, np.maximum)  # the hashes of a run are equal
+        joined = zip(joins, columns, strict=False)
+        columns = [join.reduceat(column, starts) for join, column in joined]
+    while (size := int(np.searchsorted(columns[0], np.uint64(bound), "right"))) > MAX_HASHES:
         bound //= 2
+    pairs = zip(_KINDS, columns, strict=False)
+    kept: dict[str, Any] = {name: column[:size].tobytes() for name, column in pairs}
+    return DuplicateCount(bound, **kept, is_labelled=len(values) > 1)

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, ParamSpec, TypeVar
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 
 from beam_tfrecord.base.arguments import takes
 from beam_tfrecord.base.scratch import scratch_directory
+from beam_tfrecord.base.text import counted
+from beam_tfrecord.dataset.load import is_loadable
 from beam_tfrecord.errors import DataError, UsageError, did_you_mean, for_caller, with_keywords
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Manifest
@@ -239,6 +242,28 @@ def _first(
             n -= batch.num_rows
             if n <= 0:
                 return
+
+
+@contextlib.contextmanager
+def loadable(inputs: InputPaths, **options: Any) -> Iterator[Any]:
+    """Yield a path for `load`: a dataset itself, or a stage of any other input during the block.
+
+    Args:
+        inputs: The input, as of `extract`.
+        options: Arguments of `extract`, which say how to read an input that is no dataset.
+    """
+    is_told = options.get("from_") or options.get("source_options")
+    if not is_told and isinstance(inputs, str | os.PathLike) and is_loadable(inputs):
+        yield inputs
+        return
+    with scratch_directory() as directory:
+        stage = os.path.join(directory, "stage")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* rejected: for the reasons")  # in a lost directory
+            rejects = extract(inputs, stage, max_rejects="any", **options).rejects["rows"]
+        if rejects:
+            _LOGGER.warning("%s rejected: the card has the reasons", counted(rejects, "row"))
+        yield stage
 
 
 @contextlib.contextmanager

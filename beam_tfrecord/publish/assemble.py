@@ -103,7 +103,7 @@ def publish_dataset(
             *_torn_remarks(tally),
             *_dropped_remarks(tally),
         ],
-        "copies": duplicates_to_json(tally.copies),
+        "copies": tally.copies and duplicates_to_json(tally.copies),
         "refused_pictures": tally.refused and dataclasses.asdict(tally.refused),
     }
     publication = Publication(job, named, _checked_text(manifest), sidecars, rejects, info)

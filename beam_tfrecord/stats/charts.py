@@ -8,8 +8,6 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from beam_tfrecord.base.text import share_text
-
 MOST_PARTS = 6
 """Charts have marks for so many splits."""
 
@@ -59,13 +57,13 @@ def quartile_strip(low: float, high: float, values: Sequence[float]) -> str:
     )
 
 
-def bars(rows: Sequence[tuple[str, Sequence[float]]]) -> str:
-    """Return a table of bars: the share of each value in the first part, and ticks of others."""
-    most = max((max(shares) for _, shares in rows), default=0) or 1
-    return f"<table class=bars>{''.join(_bar(name, shares, most) for name, shares in rows)}</table>"
+def bars(rows: Sequence[tuple[str, Sequence[float], str]]) -> str:
+    """Return a table of bars: the share of a value in the first part, ticks of others, a text."""
+    most = max((max(shares) for _, shares, _ in rows), default=0) or 1
+    return f"<table class=bars>{''.join(_bar(*row, most) for row in rows)}</table>"
 
 
-def _bar(name: str, shares: Sequence[float], most: float) -> str:
+def _bar(name: str, shares: Sequence[float], text: str, most: float) -> str:
     places = [f"{share / most * 98:.4g}%" for share in shares[:MOST_PARTS]]
     ticks = "".join(
         f'<line class=c{number} x1="{at}" x2="{at}" y2=100% />'
@@ -73,5 +71,5 @@ def _bar(name: str, shares: Sequence[float], most: float) -> str:
     )
     return (
         f'<tr><th scope=row>{html.escape(name)}<td><svg aria-hidden=true><rect width="{places[0]}" '
-        f"height=100% />{ticks}</svg><td>{html.escape(share_text(shares[0]))}"
+        f"height=100% />{ticks}</svg><td>{html.escape(text)}"
     )

@@ -56,12 +56,14 @@ def label_name(schema: Schema) -> str | None:
     return next((name for name in (*known, *_LABELS, _OBJECTS) if name in schema), None)
 
 
-def pictures(dataset: Rows, features: Mapping[str, Any], most: int = _PICTURES) -> list[Picture]:
+def pictures(
+    dataset: Rows, features: Mapping[str, Any], label: str | None = None, most: int = _PICTURES
+) -> list[Picture]:
     """Return thumbnails of the first rows of each split; `features` is the JSON of statistics."""
     names = [name for name, found in features.items() if "image" in found or _is_picture(found)]
     if not names:
         return []
-    label = label_name(dataset.schema)
+    label = label or label_name(dataset.schema)
     others = [name for name in (label, *_BOXES) if name is not None and name in dataset.schema]
     schema = dataset.schema.select(dict.fromkeys([names[0], *others]))
     count = max(1, most // len(dataset.split_names))

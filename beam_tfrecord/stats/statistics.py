@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, counted, share_text, text_table
 from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
+from beam_tfrecord.format.tally import duplicate_lines, duplicates_to_json
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats
 from beam_tfrecord.loading.values import rebatch
@@ -63,6 +64,8 @@ class Statistics:
             "splits": {
                 name: {
                     "examples": summary.rows,
+                    "copies": summary.copies.number,
+                    "copies_are_exact": summary.copies.is_exact,
                     "features": {
                         feature: _column(column, edges[feature], top)
                         for feature, column in summary.columns.items()
@@ -96,7 +99,7 @@ class Statistics:
 
     def __str__(self) -> str:
         parts = [
-            f"{name}: {counted(summary.rows, 'example')}\n{_table(summary, self.total)}"
+            "\n".join([f"{name}: {counted(summary.rows, 'example')}", *_lines(summary, self.total)])
             for name, summary in self.splits.items()
         ]
         if not all(_is_exact(column) for column in self.total.columns.values()):
@@ -164,7 +167,7 @@ def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> d
             out["top"] = [[_text(value, is_bytes), n] for value, n in column.texts.top()[:top]]
     if column.list_length is not None:
         out["list_length"] = _numbers(column.list_length, edges["list_length"])
-    if column.images is not None and column.images.formats:
+    if column.images is not None and column.images.width.count:
         out["image"] = {
             "format": dict(sorted(column.images.formats.items())),
             "width": _numbers(column.images.width, edges["width"]),
@@ -242,7 +245,7 @@ def _is_exact(column: Column) -> bool:
     return part is None or (part.distinct.is_complete and not is_rounded)
 
 
-def _table(summary: Summary, total: Summary) -> str:
+def _lines(summary: Summary, total: Summary) -> list[str]:
     header = ("feature", "null", "distinct", "values")
     starts = [
         (
@@ -257,7 +260,12 @@ def _table(summary: Summary, total: Summary) -> str:
         (*start, cell(_values(column, total.columns[name]), _LINE_CHARACTERS - width))
         for start, (name, column) in zip(starts, summary.columns.items(), strict=True)
     ]
-    return text_table(header, rows, right=(1, 2))
+    return [*copies_lines(summary), text_table(header, rows, right=(1, 2))]
+
+
+def copies_lines(summary: Summary) -> list[str]:
+    """Return a line on the rows that are copies of other rows; none if there are none."""
+    return duplicate_lines(duplicates_to_json(summary.copies), by="in all columns")
 
 
 def _distinct_text(column: Column) -> str:
@@ -271,11 +279,11 @@ def _distinct_text(column: Column) -> str:
 
 def _values(column: Column, total: Column) -> str:
     """Return what the values of a column are, in a few words."""
-    if column.images is not None and column.images.formats:
+    if column.images is not None and column.images.width.count:
         found = sorted(column.images.formats.items(), key=lambda pair: (-pair[1], pair[0]))
         width, height = column.images.width, column.images.height
-        size = f", {width.min}x{height.min} to {width.max}x{height.max}" if width.count else ""
-        return ", ".join(f"{n:,} {name}" for name, n in found) + size
+        size = f"{width.min}x{height.min} to {width.max}x{height.max}"
+        return ", ".join([*(f"{n:,} {name}" for name, n in found), size])
     if column.numbers is not None:
         return ", ".join(_number_texts(column.numbers, total, value_type(column.arrow)))
     if column.texts is not None:

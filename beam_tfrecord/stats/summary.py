@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,16 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord import native
-from beam_tfrecord.features.arrow_arrays import bare_array
+from beam_tfrecord.features.arrow_arrays import bare_array, missing_of
 from beam_tfrecord.features.arrow_types import is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.tensors import TensorType, column_arrays
+from beam_tfrecord.format.tally import DuplicateCount
 from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.headers import STARTS, describe
-from beam_tfrecord.stats.distinct import Distinct
+from beam_tfrecord.stats.distinct import Distinct, UInt64Array, mix
 from beam_tfrecord.stats.numbers import Numbers
 
 _KEPT_BYTES = 200
 _UNREADABLE = "unreadable"
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 _T = TypeVar("_T", "Texts", "Images", Numbers)
 
@@ -154,22 +156,25 @@ class Summary:
 
     rows: int
     columns: Mapping[str, Column]
+    copies: DuplicateCount = DuplicateCount()
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, known: Summary | None = None) -> Summary:
         """Summarize a batch; `known`, what it will be merged with, saves work."""
+        known = known or cls(0, {})
         columns = {
-            name: Column.of(column, None if known is None else known.columns[name])
+            name: Column.of(column, known.columns.get(name))
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
-        return cls(batch.num_rows, columns)
+        hashes = _row_hashes(batch.columns, batch.num_rows)
+        return cls(batch.num_rows, columns, DuplicateCount.of(hashes, bound=known.copies.bound))
 
     def merge(self, other: Summary) -> Summary:
         """Return the statistics of the rows of both."""
         if not self.columns:
             return other
         columns = {name: one.merge(other.columns[name]) for name, one in self.columns.items()}
-        return Summary(self.rows + other.rows, columns)
+        return Summary(self.rows + other.rows, columns, self.copies.merge(other.copies))
 
     def add(self, batch: pa.RecordBatch) -> Summary:
         """Return the statistics with a further batch."""
@@ -182,7 +187,44 @@ def _merged(one: _T | None, other: _T | None) -> _T | None:
     return one.merge(other)
 
 
-def _hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
+def _row_hashes(columns: Sequence[pa.Array], rows: int) -> UInt64Array:
+    """Return a hash of each row; all NaN are equal, and so are both zeros."""
+    hashes = np.zeros(rows, np.uint64)
+    for column in columns:
+        hashes ^= _value_hashes(column)
+        hashes *= _FACTOR
+        hashes ^= hashes >> np.uint64(32)
+    return mix(hashes.view(np.int64))
+
+
+def _value_hashes(values: pa.Array) -> UInt64Array:
+    """Return a number for each value, the same for equal values of one type."""
+    values = bare_array(values.storage if isinstance(values, pa.ExtensionArray) else values)
+    if isinstance(values, pa.MapArray):
+        values = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    if isinstance(values, pa.StructArray):
+        hashes = _row_hashes(values.flatten(), len(values))
+    elif hasattr(values, "flatten"):
+        sizes = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
+        ends, inside = np.cumsum(sizes), values.flatten()
+        places = np.arange(len(inside)) - np.repeat(ends - sizes, sizes)
+        items = mix(_value_hashes(inside).view(np.int64) + mix(places).view(np.int64))
+        sums = np.append(np.zeros(1, np.uint64), np.cumsum(items))
+        hashes = sums[ends] - sums[ends - sizes] + sizes.view(np.uint64)
+    elif (plain := _plain(values)) is not None:
+        numbers = plain.fill_null(0).to_numpy()
+        if numbers.dtype.kind == "f":
+            numbers = np.where(np.isnan(numbers), np.nan, numbers.astype(np.float64) + 0.0)
+        hashes = (numbers.view(np.uint64) if numbers.dtype == "f8" else numbers).astype(np.uint64)
+    else:
+        values = values if is_binary(values.type) else values.cast(pa.large_string())
+        hashes = _hashes(values.cast(pa.large_binary()).fill_null(b""))
+    if (missing := missing_of(values)) is not None:
+        hashes[missing] = _FACTOR
+    return hashes
+
+
+def _hashes(values: pa.Array) -> UInt64Array:
     """Return a hash of each value of a large_binary array without nulls."""
     out: Any = np.empty(native.frame_bound(values), np.uint8)
     starts = np.empty(len(values), np.int64)
@@ -202,14 +244,15 @@ def _tensor_values(column: pa.Array) -> npt.NDArray[Any]:
 
 def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
     """Return numbers, booleans and times as NumPy numbers; None for other types."""
+    plain = values.cast(pa.float64()) if pa.types.is_decimal(values.type) else _plain(values)
+    return None if plain is None else plain.drop_null().to_numpy(zero_copy_only=False)
+
+
+def _plain(values: pa.Array) -> pa.Array | None:
+    """Return numbers, booleans and times as an array of numbers; None for other types."""
     arrow = values.type
     if pa.types.is_boolean(arrow):
-        values = values.cast(pa.int8())
-    elif is_temporal(arrow):
-        values = values.cast(pa.int32() if arrow.bit_width == 32 else pa.int64())
-    elif pa.types.is_decimal(arrow):
-        values = values.cast(pa.float64())
-    elif not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
-        return None
-    found: npt.NDArray[Any] = values.drop_null().to_numpy(zero_copy_only=False)
-    return found
+        return values.cast(pa.int8())
+    if is_temporal(arrow):
+        return values.cast(pa.int32() if arrow.bit_width == 32 else pa.int64())
+    return values if pa.types.is_integer(arrow) or pa.types.is_floating(arrow) else None

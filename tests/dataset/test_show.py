@@ -23,7 +23,7 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.loading.value_text import json_text
-from tests.helpers.effort import WHOLE, examples
+from tests.helpers.effort import WHOLE
 from tests.helpers.made_datasets import make_dataset, write_examples
 from tests.images.picture_zoo import chunk, ihdr, png
 
@@ -34,6 +34,7 @@ TABLE = pa.table(
         "city": ["Oslo", "Rome", None, "Rome"],
     }
 )
+MOMENT = datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
@@ -48,25 +49,16 @@ def test_show_reads_the_manifest_alone(path):
         os.remove(path / shard.path)
     shown = show(path)
     assert json.loads(json.dumps(shown)) == shown
-    size = manifest.splits["test"].bytes
-    assert shown["splits"]["test"] == {
-        "examples": 1,
-        "bytes": size,
-        "shards": 1,
-        "largest_shard_bytes": size,
-    }
+    split = {"examples": 1, "shards": 1}
+    split |= dict.fromkeys(("bytes", "largest_shard_bytes"), manifest.splits["test"].bytes)
+    assert shown["splits"]["test"] == split
     x = {"name": "x", "type": "float", "missing": 1, "min": -1.25, "max": 2.0, "null_share": 0.25}
     assert shown["features"][1] == x
 
 
 def test_the_text_of_show(path):
-    shown = show(path) | {
-        "path": "out/",
-        "rejected_rows": 7,
-        "rejects": "out/rejects",
-        "bytes": 1234,
-    }
-    shown["source"] = {"kind": "csv", "files": [{"path": "a.csv", "bytes": 9}]}
+    shown = show(path) | {"path": "out/", "rejected_rows": 7, "rejects": "out/rejects"}
+    shown |= {"bytes": 1234, "source": {"kind": "csv", "files": [{"path": "a.csv", "bytes": 9}]}}
     for split in shown["splits"].values():
         split["bytes"] = 617
     assert (
@@ -153,11 +145,9 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path):
     )
     write_examples(tmp_path, {"data": []}, Schema(features))
     shown = {feature["name"]: feature for feature in show(tmp_path)["features"]}
-    assert (shown["at"]["min"], shown["at"]["max"]) == (
-        "1970-01-01T00:00:00",
-        "1970-01-01T00:00:01.500000",
-    )
-    assert (shown["day"]["min"], shown["day"]["max"]) == ("1969-12-31", "1971-01-01")
+    ends = [(shown[name]["min"], shown[name]["max"]) for name in ("at", "day")]
+    assert ends[0] == ("1970-01-01T00:00:00", "1970-01-01T00:00:01.500000")
+    assert ends[1] == ("1969-12-31", "1971-01-01")
     assert "null_share" not in shown["unseen"]
     text = render_show(show(tmp_path))
     assert "rounded to float32, relative error ≤ 2.5e-08" in text
@@ -165,13 +155,6 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path):
     assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more" in text
     assert "default 0" in text
     assert "datetime64[D] in NumPy" in text
-
-
-def test_head_takes_the_first_rows_of_all_splits_or_one(path):
-    assert head(path) == TABLE.to_pylist()
-    assert [row["id"] for row in head(path, 2)] == [1, 2]
-    assert [row["id"] for row in head(path, n=2, split="test")] == [4]
-    assert head(path, 0) == []
 
 
 FLOATS_32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -246,10 +229,6 @@ def test_values_in_a_table(value, text):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "null"),
-        (True, "true"),
-        (2**63 - 1, "9223372036854775807"),
-        (0.1, "0.1"),
         (float("nan"), '"NaN"'),
         (float("inf"), '"Infinity"'),
         (float("-inf"), '"-Infinity"'),
@@ -257,10 +236,7 @@ def test_values_in_a_table(value, text):
         ("ü".encode(), '"ü"'),
         (b"\xff\x00", '{"b64": "/wA="}'),
         (datetime.date(2020, 1, 2), '"2020-01-02"'),
-        (
-            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.UTC),
-            '"2020-01-02T03:00:00+00:00"',
-        ),
+        (MOMENT, '"2020-01-02T03:00:00+00:00"'),
         (datetime.time(1, 2, 3), '"01:02:03"'),
         (datetime.timedelta(days=1, microseconds=500_000), '"PT86400.5S"'),
         (-datetime.timedelta(microseconds=1), '"-PT0.000001S"'),

@@ -185,10 +185,10 @@ def test_examples_in_two_splits_are_noted(tmp_path, monkeypatch):
     assert found.ok
     assert found.notes == ("2 distinct examples are in more than one split",)
     examples = [list(load(tmp_path, split=name).examples()) for name in ("train", "test")]
-    by_bytes = {"train": [examples[0]], "test": [examples[1]]}
+    by_bytes = {"train": [examples[0]], "test": [examples[1], []]}
     write_examples(tmp_path / "by-bytes", by_bytes, SCHEMA, split_by="bytes")
     assert faults(tmp_path / "by-bytes") == [
-        f"test-00000-of-00001.tfrecord: record {record}: another split has the same example"
+        f"test-00000-of-00002.tfrecord: record {record}: another split has the same example"
         for record in (0, 2)
     ]
     monkeypatch.setattr(verify_module, "_DUPLICATES_SHOWN", 1)
@@ -198,12 +198,6 @@ def test_examples_in_two_splits_are_noted(tmp_path, monkeypatch):
     grouped = {"train": [examples[0]], "test": [examples[1]]}
     write_examples(tmp_path / "grouped", grouped, SCHEMA, group=("id",))
     assert verify(tmp_path / "grouped").notes == ()
-
-
-def test_a_shard_without_examples_hides_no_duplicate(tmp_path):
-    examples = encoded(TABLE, SCHEMA)
-    write_examples(tmp_path, {"train": [examples], "test": [examples[:1], []]}, SCHEMA)
-    assert verify(tmp_path).notes == ("1 distinct examples are in more than one split",)
 
 
 def test_examples_of_any_two_splits_are_found_however_shards_come(tmp_path):
@@ -242,11 +236,7 @@ def test_above_the_limit_a_part_of_the_hashes_is_kept(tmp_path, monkeypatch):
         (pa.binary(2), pa.array([b"ab", b"a"]), "cannot be read as fixed_size_binary"),
         (pa.int64(), pa.array([[1], [1, 2]]), "has 2 values, not one"),
         (pa.list_(pa.int64(), 2), pa.array([[1, 2], [1]]), "has 1 values, not 2"),
-        (
-            pa.list_(pa.list_(pa.int64())),
-            pa.array([[], [1]]),
-            "does not have as many values as its row",
-        ),
+        (pa.list_(pa.list_(pa.int64())), pa.array([[], [1]]), "does not have as many values"),
         (pa.uuid(), pa.array(["00000000-0000-0000-0000-000000000001", "x"]), "uuid"),
     ],
 )

@@ -249,9 +249,6 @@ def test_a_missing_bucket_is_one_line(store):
     shown = run("show", f"{nowhere}/out")
     assert shown.exit_code == 2
     assert missing in shown.stderr
-    shown = run("stats", f"{store.url}/in")
-    assert shown.exit_code == 2
-    assert f"no dataset at '{store.url}/in'" in shown.stderr
 
 
 def test_statistics_and_card_are_those_of_a_local_dataset(store, tmp_path):
