@@ -12,16 +12,6 @@ from tests.helpers.databases.partitions import KeyedDatabase
 from tests.helpers.reading import rows_in
 
 
-@pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request, postgres):
-    return partitions.postgres(postgres, request.param)
-
-
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def maria(request, mariadb):
-    return partitions.mariadb(mariadb, request.param)
-
-
 @pytest.fixture
 def duckdb(tmp_path):
     return partitions.duckdb(tmp_path / "guards.duckdb")
