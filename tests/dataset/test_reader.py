@@ -148,8 +148,7 @@ def test_all_columns_with_missing_numbers_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "convert",
-    ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow")), "memmap"],
+    "convert", ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow")), "memmap"]
 )
 @pytest.mark.parametrize("defaults", [0, 5, "x"])
 def test_defaults_are_a_dict(path, convert, defaults):

@@ -361,11 +361,7 @@ def test_no_query_writes_by_sqlite(attack, tmp_path):
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "INSERT INTO safe VALUES (1)",
-        "PRAGMA query_only = OFF",
-        "PRAGMA user_version = 7",
-    ],
+    ["INSERT INTO safe VALUES (1)", "PRAGMA query_only = OFF", "PRAGMA user_version = 7"],
 )
 def test_no_statement_before_ours_writes_by_sqlite(statement, tmp_path):
     database = partitions.sqlite(tmp_path / "guards.db")

@@ -27,13 +27,7 @@ from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.testing import SCHEMA, some_rows
 from tests.helpers import warm
-from tests.helpers.datasets import (
-    ids,
-    read_examples,
-    sample_table,
-    shard_hashes,
-    write_parquet,
-)
+from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.sources.behaviour import CASES
 from tests.sources.made_images import jpeg
 
