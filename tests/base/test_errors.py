@@ -14,10 +14,7 @@ def test_a_notebook_shows_the_line_and_the_message(tmp_path):
     with pytest.raises(UsageError) as caught:
         exec(compile(cell, "<cell>", "exec"), {"__name__": "__main__"})
     shown = caught.value._render_traceback_()
-    assert shown == [
-        f"line 2: bt.load({str(tmp_path / 'none')!r})",
-        f"UsageError: {caught.value}",
-    ]
+    assert shown == [f"line 2: bt.load({str(tmp_path / 'none')!r})", f"UsageError: {caught.value}"]
 
 
 def test_a_notebook_shows_at_most_12_lines():

@@ -72,14 +72,7 @@ def test_own_link_to_an_own_directory_is_followed(tmp_path):
 
 @pytest.mark.parametrize(
     "plant",
-    [
-        owned_by_another,
-        open_to_others,
-        open_to_the_group,
-        link_of_another,
-        link_to_anothers,
-        file,
-    ],
+    [owned_by_another, open_to_others, open_to_the_group, link_of_another, link_to_anothers, file],
 )
 def test_directory_that_others_may_write_to_is_refused(tmp_path, plant):
     plant(tmp_path / "own")

@@ -11,13 +11,8 @@ from beam_tfrecord.errors import RejectedRows, UsageError
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.options.jobs import WRITE_OPTIONS
-from tests.helpers.cli_stand_ins import FakeJob, run
+from tests.helpers.cli_stand_ins import run
 from tests.helpers.made_datasets import make_dataset
-
-
-@pytest.fixture
-def fake_job(monkeypatch):
-    return FakeJob(monkeypatch)
 
 
 @pytest.mark.parametrize(

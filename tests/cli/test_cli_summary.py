@@ -13,12 +13,7 @@ from beam_tfrecord.jobs import api
 from beam_tfrecord.jobs.plan import plan_of
 from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
-from tests.helpers.cli_stand_ins import FakeJob, manifest_of, run
-
-
-@pytest.fixture
-def fake_job(monkeypatch):
-    return FakeJob(monkeypatch)
+from tests.helpers.cli_stand_ins import manifest_of, run
 
 
 def test_a_dataset_that_is_there_already(fake_job, tmp_path):

@@ -274,12 +274,7 @@ def try_reader(datasets, new, reader, seed, way="published"):
     return outcome(reader, seen, error, {1: OLD_ROWS, 2: NEW[new][0]})
 
 
-def outcome(
-    reader,
-    seen,
-    error,
-    expected,
-):
+def outcome(reader, seen, error, expected):
     """Return how a reader ended: ``old``, ``new`` or ``error``.
 
     Args:

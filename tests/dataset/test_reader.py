@@ -101,14 +101,6 @@ def test_columns_are_chosen_in_the_order_asked(path):
     assert dataset.arrow().column_names == ["name", "id"]
 
 
-@pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_arrow_has_the_types_and_values_that_were_written(tmp_path, compression):
-    make_dataset(tmp_path, TABLE, splits=SPLITS, compression=compression)
-    back = load(tmp_path).arrow()
-    assert back.schema.types == TABLE.schema.types
-    assert back.to_pylist() == TABLE.to_pylist()
-
-
 def test_batches_have_the_rows_asked_for(path):
     assert [batch.num_rows for batch in load(path).batches(4)] == [4, 4, 2]
     joined = pa.Table.from_batches(list(load(path).batches(4)))
@@ -148,8 +140,7 @@ def test_all_columns_with_missing_numbers_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "convert",
-    ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow")), "memmap"],
+    "convert", ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow")), "memmap"]
 )
 @pytest.mark.parametrize("defaults", [0, 5, "x"])
 def test_defaults_are_a_dict(path, convert, defaults):
@@ -280,17 +271,12 @@ def test_more_readers_than_shards_are_refused(path, tmp_path):
             UsageError, match=r"too few shards \(4\) for 5 readers: write the datas"
         ):
             load(path).of_shards(index, 5)
+    make_dataset(tmp_path / "one", TABLE, shards=1)
     with pytest.raises(UsageError, match=r"too few shards \(1\) for 2 readers: .*shards=2 or more"):
-        load(own_shard(tmp_path)).of_shards(1, 2)
+        load(tmp_path / "one").of_shards(1, 2)
     # Where there are no rows at all, every reader has the same number of them.
     write_examples(tmp_path / "none", {"data": []}, Schema((Feature("a", "int64"),)))
     assert len(load(tmp_path / "none").of_shards(1, 2)) == 0
-
-
-def own_shard(directory):
-    """Return a dataset of one shard."""
-    make_dataset(directory / "one", TABLE, shards=1)
-    return directory / "one"
 
 
 def test_reading_imports_neither_beam_nor_tensorflow(path):

@@ -160,7 +160,7 @@ def test_a_functional_model_takes_a_dict_of_every_kind_of_column(path):
     x, _ = next(iter(batches))
     assert list(batches.feature_names) == list(x)
     assert {name for name in x if name.endswith("_mask")} == {
-        *("seats_mask", "tags_mask", "codes_mask"),
+        *("seats_mask", "tags_mask", "codes_mask")
     }
     assert all(isinstance(value, tf.Tensor) for value in x.values())
     inputs = {

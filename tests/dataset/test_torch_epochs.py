@@ -27,10 +27,7 @@ stateful = Lazy("torchdata.stateful_dataloader")
 ROWS = 97
 KINDS = ("one", "many", "gzip", "parquet")
 # PyTorch counts the cores, and warns of more workers.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +136,7 @@ def test_an_iteration_that_stops_ends_its_epoch(places):
     for persistent in (False, True):
         read = dataset.torch(7, shuffle=True)
         options = {"num_workers": 2, "persistent_workers": persistent}
-        for loader in (
-            by_torch(read, **options),
-            dataset.torch(7, shuffle=True).loader(**options),
-        ):
+        for loader in (by_torch(read, **options), dataset.torch(7, shuffle=True).loader(**options)):
             assert ids([next(iter(loader))]) == epochs[0][:1]
             assert ids(loader) == epochs[1]
             assert ids(loader) == epochs[2]

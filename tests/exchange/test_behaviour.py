@@ -88,16 +88,10 @@ def test_every_order_is_the_same_bytes(parquet, tmp_path, expected, name, option
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fan_in", "options"),
-    [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})],
+    ("fan_in", "options"), [(2, {}), (7, {"key": ["name"]}), (2, {"compression_type": "gzip"})]
 )
 def test_two_rounds_of_merging_give_the_same_bytes(
-    parquet,
-    tmp_path,
-    expected,
-    monkeypatch,
-    fan_in,
-    options,
+    parquet, tmp_path, expected, monkeypatch, fan_in, options
 ):
     monkeypatch.setattr(write_steps, "run_bytes_of", lambda _: 10_000)
     monkeypatch.setattr(plan, "max_fan_in", lambda _: fan_in)

@@ -56,11 +56,7 @@ def test_a_column_names_splits_and_a_row_without_is_a_reject(column):
         (rows({"part": [""]}), DataError, "split '' cannot be part of a file name"),
         (rows({"part": [[1]]}), DataError, "column 'part' is list.* and cannot name splits"),
         (rows({"part": [b"\xff"]}), DataError, "column 'part' is binary and cannot name splits"),
-        (
-            rows({"x": [1]}),
-            UsageError,
-            "column 'part' of --split-column is not in the rows: ",
-        ),
+        (rows({"x": [1]}), UsageError, "column 'part' of --split-column is not in the rows: "),
         (batch_of_examples([EXAMPLE]), UsageError, "'part' .* is not in the examples: "),
         (rows({"part": [*range(1001)]}), DataError, "column 'part' names more than 1000 splits"),
     ],

@@ -69,13 +69,7 @@ many_runs = st.lists(st.lists(entry, min_size=1, max_size=12), min_size=1, max_s
 )
 @given(runs=many_runs, shards=st.integers(2, 6), times=st.sampled_from([1, 3, 100]))
 def test_merged_runs_are_all_records_sorted_with_copies_spread(
-    section_bytes,
-    held,
-    key,
-    tmp_path_factory,
-    runs,
-    shards,
-    times,
+    section_bytes, held, key, tmp_path_factory, runs, shards, times
 ):
     directory = tmp_path_factory.mktemp("runs")
     per_split = ShardSpec(per_split=(("a", shards), ("b", shards)))

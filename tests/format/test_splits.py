@@ -38,8 +38,7 @@ def test_shares_are_parsed():
 @pytest.mark.parametrize("text", ["train", "train=", "train=x", "a=0.5,a=0.5", "a=0.5,,b=0.5"])
 def test_shares_of_another_form_are_refused(text):
     with pytest.raises(
-        UsageError,
-        match=f"cannot read splits '{text}': name each split with its share",
+        UsageError, match=f"cannot read splits '{text}': name each split with its share"
     ):
         parse_shares(text)
 

@@ -22,6 +22,17 @@ def rows_in(batches):
     return [row for batch in batches for row in batch.rows()]
 
 
+def rows_by_place(source, *, batch_rows=23):
+    """Return all rows by their unit and number."""
+    return {
+        (batch.origin.unit, number): row
+        for batch in source.batches(batch_rows=batch_rows)
+        for number, row in zip(
+            batch.origin.row_numbers(batch.num_rows).tolist(), batch.rows(), strict=True
+        )
+    }
+
+
 def rows_of(source, *, batch_rows=7):
     """Return all rows; a reject is an error."""
     return rows_in(source.batches(batch_rows=batch_rows))

@@ -35,12 +35,7 @@ CHANNELS = {
     "tiff-alpha": 4,
     "tiff-cmyk": 4,
 }
-ORIENTATIONS = {
-    "jpeg-thumbnail": 6,
-    "png-oriented": 8,
-    "webp-oriented": 3,
-    "tiff-oriented": 5,
-}
+ORIENTATIONS = {"jpeg-thumbnail": 6, "png-oriented": 8, "webp-oriented": 3, "tiff-oriented": 5}
 # TensorFlow has no TIFF, refuses BMP below 8 bits, and ends the process on animated WebP.
 TENSORFLOW = [
     name

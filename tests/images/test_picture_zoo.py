@@ -17,11 +17,7 @@ pytestmark = pytest.mark.xdist_group("tensorflow")
 
 ZOO = zoo()
 # Pillow decodes these rare kinds, and TensorFlow does not, or to other pixels.
-MISSED = {
-    "bmp-24-no-start",
-    "png-palette-missing",
-    "png-palette-twice",
-}
+MISSED = {"bmp-24-no-start", "png-palette-missing", "png-palette-twice"}
 # Faults of the coded pixels, which the header check does not read.
 UNSEEN = {"header": MISSED | {"png-crc-pixels", "png-pixels-without-sum"}, "decode": MISSED}
 FALSE_ALARMS = {"gif-animated-small-first", "gif-smaller-frame-at-origin"}

@@ -383,10 +383,7 @@ def test_dictionaries_and_run_ends_are_decoded(tmp_path):
 
 @pytest.mark.parametrize(
     "column",
-    [
-        pa.array([None], pa.month_day_nano_interval()),
-        pa.array([None], pa.decimal128(5, -2)),
-    ],
+    [pa.array([None], pa.month_day_nano_interval()), pa.array([None], pa.decimal128(5, -2))],
     ids=["interval", "negative scale"],
 )
 def test_what_parquet_cannot_hold_is_refused_by_name(column, tmp_path):

@@ -97,12 +97,7 @@ def test_other_functions_read_stdin(tmp_path, scratch, monkeypatch):
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_line(
-    tmp_path,
-    scratch,
-    monkeypatch,
-    inputs,
-    options,
-    message,
+    tmp_path, scratch, monkeypatch, inputs, options, message
 ):
     _pipe(monkeypatch, CSV)
     with pytest.raises(UsageError, match=message) as caught:

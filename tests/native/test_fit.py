@@ -124,7 +124,7 @@ def test_the_kernel_and_protobuf_agree(data):
 def test_the_next_record_is_found_behind_anything():
     data = b"junk" + framed(b"abc") + b"\0" * 20 + framed(b"")
     assert [native.find_frame(data, start) for start in (0, 4, 5, 43, 44, 99)] == [
-        *(4, 4, 43, 43, len(data), len(data)),
+        *(4, 4, 43, 43, len(data), len(data))
     ]
     broken = bytearray(data)
     broken[4 + 12] ^= 1

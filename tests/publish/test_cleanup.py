@@ -92,9 +92,7 @@ def test_a_note_that_is_not_whole_is_no_obstacle(killed):
     assert not (killed / ".tmp-0a").exists()
 
 
-def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(
-    killed,
-):
+def test_what_tries_before_have_named_otherwise_goes_and_what_is_not_theirs_stays(killed):
     directory = str(killed / ".tmp-0a")
     (killed / NEW[1]).write_text("mine")
     only = (("again", OLD, 3),)

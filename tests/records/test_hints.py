@@ -65,14 +65,7 @@ ROW = pa.schema(
 
 
 @pytest.mark.parametrize(
-    "hint",
-    [
-        Row,
-        list[Row],
-        Row | None,
-        list[Row] | None,
-        collections.abc.Iterable[Row],
-    ],
+    "hint", [Row, list[Row], Row | None, list[Row] | None, collections.abc.Iterable[Row]]
 )
 def test_a_row_one_row_or_many(hint):
     assert schema_of_hint(hint) == ROW

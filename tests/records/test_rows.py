@@ -132,8 +132,7 @@ def test_other_results_are_rejects(result):
 
 
 @pytest.mark.parametrize(
-    "result",
-    [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, example(x=1)],
+    "result", [{"x": "text"}, {"x": 2**63}, {"x": 1.5}, {"x": 1.0}, {"x": 1, "y": 2}, example(x=1)]
 )
 def test_what_does_not_fit_the_schema_is_a_reject_of_its_row(result):
     after = mapped(batch([0, 1, 2]), lambda row: result if row["x"] == 1 else row)
@@ -205,13 +204,7 @@ def test_a_set_is_a_reject_of_its_row_at_any_depth(value, arrow):
 
 
 @pytest.mark.parametrize(
-    "nest",
-    [
-        lambda x: x,
-        lambda x: [None, x],
-        lambda x: [{"x": 0}, x],
-        lambda x: {"k": [x]},
-    ],
+    "nest", [lambda x: x, lambda x: [None, x], lambda x: [{"x": 0}, x], lambda x: {"k": [x]}]
 )
 @pytest.mark.parametrize("kind", [Pair, Place, beam.Row])
 def test_rows_inside_a_row_are_structs(kind, nest):

@@ -134,9 +134,7 @@ def test_damage_is_named_by_file_byte_and_record(tmp_path, data, message, block_
     assert str(caught.value).startswith(f"{str(tmp_path / 'shard')!r} is damaged at byte ")
 
 
-def test_reading_goes_on_after_a_damaged_payload_but_not_after_a_damaged_length(
-    tmp_path,
-):
+def test_reading_goes_on_after_a_damaged_payload_but_not_after_a_damaged_length(tmp_path):
     def read(data: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
         (tmp_path / "shard").write_bytes(data)
         faults = []

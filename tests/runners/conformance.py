@@ -63,8 +63,7 @@ class Job:
 SPLIT = ("--split", "train=0.8,test=0.2")
 JOBS = {
     "csv": Job(
-        ("csv/*.csv", "OUT", *SPLIT, "--shards", "5", "--seed", "3"),
-        {"train": 730, "test": 170},
+        ("csv/*.csv", "OUT", *SPLIT, "--shards", "5", "--seed", "3"), {"train": 730, "test": 170}
     ),
     "images": Job(("photos", "OUT", "--split", "a=0.5,b=0.5"), {"a": 9, "b": 15}),
     "source order": Job(("parquet", "OUT", "--no-shuffle", "--shard-size", "4kB"), {"data": 900}),

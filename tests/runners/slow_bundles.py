@@ -27,10 +27,7 @@ PARTS = 2
 # Runner and Beam's options of each way to run a pipeline on one machine.
 WAYS = {
     "threads": ("direct", ("--direct_num_workers=2",)),
-    "processes": (
-        "direct",
-        ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-    ),
+    "processes": ("direct", ("--direct_running_mode=multi_processing", "--direct_num_workers=2")),
     "in memory": ("direct", ("--direct_running_mode=in_memory", "--direct_num_workers=1")),
     "job service": ("portable", ()),
 }

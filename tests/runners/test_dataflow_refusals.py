@@ -78,9 +78,7 @@ def test_options_are_checked_before_credentials(monkeypatch):
 
 
 @pytest.mark.slow
-def test_credentials_are_checked_before_beam_asks_for_them(
-    monkeypatch,
-):
+def test_credentials_are_checked_before_beam_asks_for_them(monkeypatch):
     def make_pipeline(*_args):
         raise AssertionError("Beam made a pipeline")
 

@@ -84,11 +84,7 @@ def test_ctrl_c_cancels_the_job_and_the_same_command_goes_on(cluster, trips, gat
 
 
 def test_a_job_goes_on_without_its_killed_launcher_and_makes_room_for_the_next(
-    cluster,
-    trips,
-    expected,
-    gate,
-    tmp_path,
+    cluster, trips, expected, gate, tmp_path
 ):
     words = (str(trips), "out", *SPLIT, *gate.words, *cluster.arguments)
     writing = start_writing(*words, cwd=tmp_path)

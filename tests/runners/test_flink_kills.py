@@ -8,13 +8,7 @@ import signal
 
 import pytest
 
-from tests.runners.flink_cluster import (
-    SPLIT,
-    data_of,
-    finish,
-    leftovers,
-    start_writing,
-)
+from tests.runners.flink_cluster import SPLIT, data_of, finish, leftovers, start_writing
 from tests.runners.flink_kills import lose_host, restarts_of
 
 

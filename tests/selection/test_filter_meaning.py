@@ -180,14 +180,8 @@ def test_numbers_compare_as_fractions_do(data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "x + 1 > 2",
-            "'x + 1' at character 1 has arithmetic, which a filter cannot have: see",
-        ),
-        (
-            "x > 1 and lower(y) = 'a'",
-            "'lower(y' at character 11 has LOWER, which a filter",
-        ),
+        ("x + 1 > 2", "'x + 1' at character 1 has arithmetic, which a filter cannot have: see"),
+        ("x > 1 and lower(y) = 'a'", "'lower(y' at character 11 has LOWER, which a filter"),
         ("x ilike 'a'", "at character 1 has ILIKE, which a filter cannot have"),
         ("x is distinct from 1", "at character 1 has IS DISTINCT FROM, which"),
         ("x in (select y from z)", "at character 1 has query in IN, which"),
@@ -263,11 +257,7 @@ def test_a_long_chain_and_a_long_list_are_fine():
         ("1 < x", "x > 1", True),
         ("x not in (1)", "not (x in (1))", True),
         ("x != 1 -- why", "x <> 1", True),
-        (
-            "x = timestamp '2020-01-01 01:00+01:00'",
-            "x = timestamp '2020-01-01T00:00:00.0Z'",
-            True,
-        ),
+        ("x = timestamp '2020-01-01 01:00+01:00'", "x = timestamp '2020-01-01T00:00:00.0Z'", True),
         ("x = 9007199254740993", "x = 9007199254740993e0", False),
         ("x = 0.1234567890123456789012345678901", "x = 0.1234567890123456789012345678902", False),
         ("x = 'a'", 'x = "a"', False),

@@ -22,13 +22,10 @@ TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4),
 )
 WHOLE = st.one_of(
-    st.integers(-3, 3),
-    st.integers(BIG - 2, BIG + 2),
-    st.sampled_from([-(2**63) + 1, 2**63 - 1]),
+    st.integers(-3, 3), st.integers(BIG - 2, BIG + 2), st.sampled_from([-(2**63) + 1, 2**63 - 1])
 )
 FLOATS = st.one_of(
-    st.sampled_from([0.0, -0.0, 0.5, -1.5, 3.0, float(BIG), 1e300]),
-    st.integers(-3, 3).map(float),
+    st.sampled_from([0.0, -0.0, 0.5, -1.5, 3.0, float(BIG), 1e300]), st.integers(-3, 3).map(float)
 )
 DAYS = st.dates(datetime.date(1990, 1, 1), datetime.date(1990, 1, 5))
 MOMENTS = st.datetimes(datetime.datetime(1990, 1, 1), datetime.datetime(1990, 1, 1, 0, 0, 2))

@@ -19,9 +19,9 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.choose import make_source
-from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.testing import some_rows
 from tests.helpers import warm
+from tests.helpers.reading import rows_by_place
 from tests.sources.behaviour import CASES
 from tests.sources.made_sql import make_database
 
@@ -66,28 +66,12 @@ def test_every_kind_of_file_has_the_filter(kind, tmp_path, monkeypatch):
     source = with_selection(case.open(tmp_path, columns=["name"]), make_selection(filter=FILTER))
     names = [row for batch in source.batches() for row in batch.rows()]
     assert names == [{"name": row["name"]} for row in found]
-
-
-@pytest.mark.parametrize("kind", sorted(CASES))
-def test_rows_keep_their_numbers(kind, tmp_path, monkeypatch):
-    case = CASES[kind]
-    case.use_small_units(monkeypatch)
-    case.write(tmp_path / f"x{case.suffix}", [case.held(row) for row in some_rows(300)])
-    source = case.open(tmp_path)
-
-    def numbered(of):
-        return {
-            (batch.origin.unit, number): row
-            for batch in of.batches(batch_rows=23)
-            for number, row in zip(
-                batch.origin.row_numbers(batch.num_rows).tolist(), batch.rows(), strict=True
-            )
-        }
-
-    every = numbered(source)
-    found = numbered(with_selection(source, make_selection(filter=FILTER, sample=0.7)))
-    assert 3 < len(found) < 200
-    assert found == {place: every[place] for place in found}
+    # Rows keep their numbers.
+    every = rows_by_place(case.open(tmp_path))
+    selection = make_selection(filter=FILTER, sample=0.7)
+    places = rows_by_place(with_selection(case.open(tmp_path), selection))
+    assert 3 < len(places) < 200
+    assert places == {place: every[place] for place in places}
 
 
 @pytest.mark.slow_after(1)
@@ -245,26 +229,6 @@ def test_preprocessing_has_the_filter(table, tmp_path):
     bt.write(table, tmp_path / "out", splits={"train": 1.0}, **options)
     found = sorted(row["n"] for row in dataset_rows(tmp_path / "out"))
     assert (len(found), found[0], found[-1]) == (600, 0, 1)
-
-
-@pytest.mark.slow
-def test_a_job_goes_on_with_its_filter(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(Parquet, "unit_bytes", 5000)
-    options = {"filter": "n > 400 and part = 1", "splits": SPLITS}
-    fresh = bt.write(table, tmp_path / "fresh", **options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.publish.last_step.publish_dataset", _stop)
-        with pytest.raises(Exception, match="stopped here"):
-            bt.write(table, tmp_path / "out", **options)
-    monkeypatch.setattr(Parquet, "read", _stop)
-    again = bt.write(table, tmp_path / "out", **options)
-    job = read_job(tmp_path / "out")
-    assert (job["attempts"], job["rows_read"], again.examples) == (2, 3000, 520)
-    assert [shard.xxh64 for shard in again.shards] == [shard.xxh64 for shard in fresh.shards]
-
-
-def _stop(*_, **__):
-    raise RuntimeError("stopped here")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import pytest
 
 from beam_tfrecord.sources.sql.source import release_snapshots
+from tests.helpers.databases import partitions
 from tests.helpers.databases.jdbc_mariadb import mariadb_server
 from tests.helpers.databases.postgres import binaries, postgres_server
 from tests.helpers.marks import mark_users
@@ -28,6 +29,18 @@ def mariadb():
     """A MariaDB server, for the JDBC drivers of MariaDB and MySQL."""
     with mariadb_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module", params=["", "jdbc"])
+def postgresql(request, postgres):
+    """Return the server, read natively and through its JDBC driver."""
+    return partitions.postgres(postgres, request.param)
+
+
+@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def maria(request, mariadb):
+    """Return the server, read through either driver."""
+    return partitions.mariadb(mariadb, request.param)
 
 
 @pytest.fixture

@@ -169,10 +169,7 @@ def test_decimals_are_exact_or_refused(tmp_path):
             {"type": "fixed", "size": 12, "name": "d", "logicalType": "duration"},
             "holds durations in months, days and milliseconds",
         ),
-        (
-            {"type": "array", "items": ["int", "string"]},
-            "holds values of several types",
-        ),
+        ({"type": "array", "items": ["int", "string"]}, "holds values of several types"),
     ],
 )
 def test_a_type_that_no_column_holds_is_refused_by_column(tmp_path, avro, problem):

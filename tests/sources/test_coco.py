@@ -184,8 +184,7 @@ def test_masks_are_those_of_pycocotools(tmp_path):
         assert (mask == flat.reshape(shape, order="F")).all()
     # From the front: objects before crowds, and smaller before larger ones.
     front = sorted(
-        range(len(expected)),
-        key=lambda at: (annotations[at]["iscrowd"], expected[at].sum(), -at),
+        range(len(expected)), key=lambda at: (annotations[at]["iscrowd"], expected[at].sum(), -at)
     )
     classes = np.zeros(shape, int)
     for at in front:

@@ -60,13 +60,7 @@ def test_all_streams_of_a_file_are_read(tmp_path, suffix):
 @SUFFIXES
 @pytest.mark.parametrize(
     "held",
-    [
-        (b"", ONE),
-        (ONE, b""),
-        (ONE, b"", b"", b"", TWO),
-        (b"", ONE, b"", TWO, b""),
-        (b"",) * 5_000,
-    ],
+    [(b"", ONE), (ONE, b""), (ONE, b"", b"", b"", TWO), (b"", ONE, b"", TWO, b""), (b"",) * 5_000],
     ids=lambda held: "".join("-" if part else "0" for part in held[:9]),
 )
 def test_streams_may_hold_nothing(tmp_path, suffix, held):

@@ -140,11 +140,7 @@ def test_formats_of_some_columns(tmp_path):
     formats = ["%d/%m/%Y", "b=c=%Y%m%d"]
     source = Csv(path, delimiter=";", date_formats=formats)
     (row,) = (row for batch in source.batches() for row in batch.rows())
-    assert row == {
-        "a": datetime.date(2024, 2, 1),
-        "b=c": datetime.date(2024, 2, 3),
-        "n": 20240203,
-    }
+    assert row == {"a": datetime.date(2024, 2, 1), "b=c": datetime.date(2024, 2, 3), "n": 20240203}
     several = Csv(path, delimiter=";", date_formats=["%m.%d.%Y", "a=%m/%d/%Y", "a=%d/%m/%Y"])
     assert column(several, "a") == [datetime.date(2024, 1, 2)]
 

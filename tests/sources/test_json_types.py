@@ -9,10 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import (
-    is_list,
-    is_temporal,
-)
+from beam_tfrecord.features.arrow_types import is_list, is_temporal
 from beam_tfrecord.sources.json import Json
 from tests.whole.type_families import FAMILIES
 

@@ -121,10 +121,7 @@ def test_a_delta_table_is_written_once_for_each_version(delta, tmp_path):
     assert manifest.examples == 44
     stored = json.loads((output / "manifest.json").read_text())
     source = stored["generations"][0]["source"]
-    assert source["snapshot"] == {
-        "table": deltalake.DeltaTable(delta).metadata().id,
-        "version": 2,
-    }
+    assert source["snapshot"] == {"table": deltalake.DeltaTable(delta).metadata().id, "version": 2}
     assert sum(file["bytes"] for file in source["files"]) > 0
     before = (output / "job.json").stat().st_mtime_ns
     bt.write(delta, output, key="id")
@@ -252,11 +249,7 @@ def test_an_iceberg_directory_is_read_as_pyiceberg_does_after_a_crash_at_every_s
 
 @pytest.mark.parametrize(
     ("hint", "name"),
-    [
-        (None, "v10.metadata.json"),
-        ("3", "v3.gz.metadata.json"),
-        ("3", "v3.metadata.json.gz"),
-    ],
+    [(None, "v10.metadata.json"), ("3", "v3.gz.metadata.json"), ("3", "v3.metadata.json.gz")],
 )
 def test_an_iceberg_directory_whose_hint_names_no_file_is_refused(tmp_path, hint, name):
     """A directory that some writer left is no table of which one could know the snapshot."""

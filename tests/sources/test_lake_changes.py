@@ -24,6 +24,7 @@ from beam_tfrecord.sources.lake_table import LakeTable
 from beam_tfrecord.testing import SCHEMA, Row, SourceConformance
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import delta_log, hinted_catalog
+from tests.sources.behaviour import CASES
 
 deltalake = Lazy("deltalake")
 
@@ -230,11 +231,7 @@ class TestTables(SourceConformance):
     def open(self, paths: Any, **options: Any) -> Source:
         return Delta(paths, **options)
 
-    def damage(self, path: Path) -> None:
-        column = pq.ParquetFile(path).metadata.row_group(6).column(2)
-        data = bytearray(path.read_bytes())
-        data[column.data_page_offset + column.total_compressed_size - 5] ^= 0xFF
-        path.write_bytes(data)
+    damage = staticmethod(CASES["parquet"].damage)
 
     def _has_option(self, name: str) -> bool:
         return name == "columns"

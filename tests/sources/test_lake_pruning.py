@@ -17,6 +17,7 @@ from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.choose import make_source
 from tests.helpers.lazy import Lazy
 from tests.helpers.made_tables import FEATURES, handmade_delta, hinted_catalog
+from tests.helpers.reading import rows_by_place, units_of
 from tests.selection.test_pruning import SCHEMA, some_conditions, some_rows
 from tests.sources import test_lake as lake
 from tests.sources.test_lake import table_of
@@ -29,23 +30,6 @@ pytestmark = pytest.mark.slow
 def filtered(path, text, **options):
     """Return the source of a table with a filter."""
     return with_selection(make_source(str(path), **options), make_selection(filter=text))
-
-
-def units_of(source):
-    return source.all_units(source.all_scans())
-
-
-def places_of(source):
-    """Return the rows by unit and number."""
-    found = {}
-    for batch in source.batches(batch_rows=50):
-        assert batch.origin is not None
-        numbers = batch.origin.row_numbers(batch.num_rows).tolist()
-        found |= {
-            (batch.origin.unit, number): row
-            for number, row in zip(numbers, batch.rows(), strict=True)
-        }
-    return found
 
 
 def prune_nothing(patch):
@@ -202,7 +186,7 @@ def test_row_groups_of_renamed_and_missing_columns_are_pruned(tmp_path):
         ("id is null", 10),
     ):
         assert [unit.pruned_rows for unit in units_of(filtered(path, text))] == [pruned], text
-    assert places_of(filtered(path, "id = 5")) == {
+    assert rows_by_place(filtered(path, "id = 5")) == {
         ("a b.parquet", 5): {"id": 5, "day": datetime.date(2024, 2, 29), "later": None}
     }
 

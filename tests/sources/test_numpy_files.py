@@ -98,19 +98,10 @@ def test_every_version_of_the_header_is_read(tmp_path, version):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            b"",
-            "(EOF: reading magic string, expected 8 bytes got 0)",
-        ),
+        (b"", "(EOF: reading magic string, expected 8 bytes got 0)"),
         (_npy(GOOD, b"\1\0\2"), "x.npy has 3 bytes of values but its header says 4"),
-        (
-            _npy(GOOD, version=(3, 1)),
-            "(its version, or its names of fields",
-        ),
-        (
-            _npy(GOOD.replace("(2,)", "(-2,)")),
-            "(a dtype with a shape, or a neg",
-        ),
+        (_npy(GOOD, version=(3, 1)), "(its version, or its names of fields"),
+        (_npy(GOOD.replace("(2,)", "(-2,)")), "(a dtype with a shape, or a neg"),
     ],
 )
 def test_a_damaged_file_is_told_in_one_line(tmp_path, content, message):

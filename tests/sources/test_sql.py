@@ -210,12 +210,7 @@ def numbered(numbers):
     return SqlRows(pa.record_batch({"n": pa.array(numbers, pa.int64())}))
 
 
-def read_flaky(
-    monkeypatch,
-    tmp_path,
-    *attempts,
-    snapshot="token",
-):
+def read_flaky(monkeypatch, tmp_path, *attempts, snapshot="token"):
     monkeypatch.setattr(sql_read, "FIRST_PAUSE_S", 0)
     path = tmp_path / "f.db"
     if not path.exists():

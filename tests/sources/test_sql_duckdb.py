@@ -91,8 +91,7 @@ def test_values_come_back_exactly(tmp_path, declared, arrow, literals, expected)
 
 
 @pytest.mark.parametrize(
-    ("declared", "shown"),
-    [("DATE", "infinity"), ("TIMESTAMP", "-infinity"), ("TIME", "24:00:00")],
+    ("declared", "shown"), [("DATE", "infinity"), ("TIMESTAMP", "-infinity"), ("TIME", "24:00:00")]
 )
 def test_what_arrow_cannot_hold_is_a_reject_or_text(tmp_path, declared, shown):
     source = column(tmp_path, declared, [f"'{shown}'"])

@@ -12,16 +12,6 @@ from tests.helpers.databases.partitions import KeyedDatabase
 from tests.helpers.reading import rows_in
 
 
-@pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request, postgres):
-    return partitions.postgres(postgres, request.param)
-
-
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def maria(request, mariadb):
-    return partitions.mariadb(mariadb, request.param)
-
-
 @pytest.fixture
 def duckdb(tmp_path):
     return partitions.duckdb(tmp_path / "guards.duckdb")
@@ -371,11 +361,7 @@ def test_no_query_writes_by_sqlite(attack, tmp_path):
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "INSERT INTO safe VALUES (1)",
-        "PRAGMA query_only = OFF",
-        "PRAGMA user_version = 7",
-    ],
+    ["INSERT INTO safe VALUES (1)", "PRAGMA query_only = OFF", "PRAGMA user_version = 7"],
 )
 def test_no_statement_before_ours_writes_by_sqlite(statement, tmp_path):
     database = partitions.sqlite(tmp_path / "guards.db")

@@ -9,10 +9,7 @@ import pytest
 
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.options.sources import DatabaseOptions
-from beam_tfrecord.sources.sql.database import (
-    ConnectionLost,
-    Relation,
-)
+from beam_tfrecord.sources.sql.database import ConnectionLost, Relation
 from beam_tfrecord.sources.sql.jdbc import Jdbc
 from beam_tfrecord.sources.sql.source import Sql
 from tests.helpers.databases.jdbc_database import Database

@@ -8,12 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.helpers.databases import jdbc_mariadb
-from tests.helpers.databases.jdbc_cases import (
-    H2_CASES,
-    MARIADB_CASES,
-    POSTGRES_CASES,
-    US,
-)
+from tests.helpers.databases.jdbc_cases import H2_CASES, MARIADB_CASES, POSTGRES_CASES, US
 from tests.helpers.databases.jdbc_database import Database
 from tests.helpers.databases.jdbc_drivers import H2, MARIADB, MYSQL, POSTGRES, driver_jars
 from tests.helpers.databases.postgres import PASSWORD
@@ -124,10 +119,7 @@ def test_postgres_values_that_arrow_has_not_are_misfits_and_text(
 
 @pytest.mark.parametrize(
     ("declared", "literal", "text"),
-    [
-        ("date", "'0000-00-00'", "0000-00-00"),
-        ("datetime", "'0000-00-00'", "0000-00-00 00:00:00"),
-    ],
+    [("date", "'0000-00-00'", "0000-00-00"), ("datetime", "'0000-00-00'", "0000-00-00 00:00:00")],
 )
 def test_zero_dates_of_mariadb_are_misfits_and_text(mariadb, declared, literal, text):
     nullable = " NULL DEFAULT NULL"

@@ -21,16 +21,6 @@ def duckdb(tmp_path_factory):
     return partitions.duckdb(tmp_path_factory.mktemp("keys") / "keys.duckdb")
 
 
-@pytest.fixture(scope="module", params=["", "jdbc"])
-def postgresql(request, postgres):
-    return partitions.postgres(postgres, request.param)
-
-
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
-def maria(request, mariadb):
-    return partitions.mariadb(mariadb, request.param)
-
-
 @pytest.fixture(scope="module")
 def h2():
     return partitions.h2("keys")

@@ -120,13 +120,7 @@ def column(server, declared, literals, **options):
 
 
 @pytest.mark.parametrize(("declared", "arrow", "literals", "expected"), EXACT)
-def test_values_come_back_exactly(
-    server,
-    declared,
-    arrow,
-    literals,
-    expected,
-):
+def test_values_come_back_exactly(server, declared, arrow, literals, expected):
     source = column(server, declared, literals)
     assert source.schema() == pa.schema([("c", arrow)])
     assert [row["c"] for row in rows_in(source.batches())] == [*expected, None]

@@ -163,9 +163,7 @@ def test_advice_for_a_value_helps(tmp_path, declared, asked, values, advice):
 
 def test_text_that_is_no_unicode_is_told(tmp_path):
     make_database(
-        tmp_path / "a.db",
-        "CREATE TABLE t (c TEXT)",
-        "INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))",
+        tmp_path / "a.db", "CREATE TABLE t (c TEXT)", "INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))"
     )
     with pytest.raises(DataError, match=r"column 'c' in a\.db .* not UTF-8: pass --types c=bytes"):
         list(Sql(tmp_path / "a.db", table="t").batches())

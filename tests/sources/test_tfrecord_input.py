@@ -17,13 +17,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, TargetExists, UsageError
 from beam_tfrecord.sources.tfrecord import Tfrecord, copying
 from tests.helpers.effort import examples
-from tests.helpers.records import (
-    example,
-    framed,
-    masked_crc,
-    read_records,
-    write_records,
-)
+from tests.helpers.records import example, framed, masked_crc, read_records, write_records
 from tests.native import wire
 
 

@@ -72,12 +72,7 @@ def endpoints():
 
 
 @pytest.fixture(params=STORES)
-def store(
-    request,
-    endpoints,
-    monkeypatch,
-    tmp_path_factory,
-):
+def store(request, endpoints, monkeypatch, tmp_path_factory):
     """An empty bucket of each store."""
     # Keep what killed jobs leave with the files of the test.
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("scratch")))

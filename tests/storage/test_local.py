@@ -11,13 +11,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import LeaseLost, TargetExists, UsageError
-from beam_tfrecord.storage import (
-    WholeFile,
-    absolute_path,
-    lease,
-    output_path,
-    put,
-)
+from beam_tfrecord.storage import WholeFile, absolute_path, lease, output_path, put
 from tests.storage.conftest import contend
 
 

@@ -32,10 +32,7 @@ def test_one_job_holds_a_directory(store):
         held.check()
         pickle.loads(pickle.dumps(held)).check()
         message = rf"another job is writing to '{out}' \(process \d+ on"
-        with (
-            pytest.raises(TargetExists, match=message),
-            storage.lease(out),
-        ):
+        with pytest.raises(TargetExists, match=message), storage.lease(out):
             pytest.fail("two jobs hold one directory")
         with storage.lease(f"{store.url}/other"):
             held.check()

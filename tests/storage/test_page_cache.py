@@ -81,9 +81,7 @@ def _cached_share(path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("cached", [True, False])
 @settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_any_range_is_read_as_written(tmp_path, cached, data):

@@ -160,12 +160,7 @@ def test_an_empty_file_is_one(server, options):
     ],
     ids=str,
 )
-def test_servers_that_cannot_be_read_are_one_line(
-    server,
-    monkeypatch,
-    options,
-    message,
-):
+def test_servers_that_cannot_be_read_are_one_line(server, monkeypatch, options, message):
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.3)
     monkeypatch.setattr(read_only, "SILENCE_SECONDS", 0.2)
     server.put("/a.csv", CSV, **options)

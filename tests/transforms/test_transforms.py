@@ -14,12 +14,7 @@ import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import (
-    BeamTFRecordError,
-    RejectedRows,
-    SchemaConflict,
-    UsageError,
-)
+from beam_tfrecord.errors import BeamTFRecordError, RejectedRows, SchemaConflict, UsageError
 from beam_tfrecord.rows.batch import Batch
 from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.helpers.records import example, read_records

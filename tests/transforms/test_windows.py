@@ -51,19 +51,13 @@ def expected(name):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("exchange", ["files", "runner"])
 @pytest.mark.parametrize("name", WINDOWS)
-def test_a_sink(tmp_path, name, kind, exchange):
+def test_a_dataset_and_a_stage(tmp_path, name, kind, exchange):
     with bt.pipeline("FnApiRunner") as p:
         rows = windowed(p, name, kind)
-        rows | bt.WriteToTFRecord(f"{tmp_path}/", exchange=exchange, shards=2)
-    assert sorted(ids(tmp_path)) == expected(name)
-
-
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize("name", WINDOWS)
-def test_a_stage(tmp_path, name):
-    with bt.pipeline("FnApiRunner") as p:
-        windowed(p, name) | bt.ExtractToParquet(tmp_path)
-    batches = bt.ReadFromParquet(str(tmp_path)).batches()
+        rows | bt.WriteToTFRecord(f"{tmp_path}/out/", exchange=exchange, shards=2)
+        rows | bt.ExtractToParquet(tmp_path / "stage")
+    assert sorted(ids(tmp_path / "out")) == expected(name)
+    batches = bt.ReadFromParquet(tmp_path / "stage").batches()
     assert sorted(row["id"] for batch in batches for row in batch.rows()) == expected(name)
 
 

@@ -31,11 +31,7 @@ from beam_tfrecord.sources.images.source import Images
 from beam_tfrecord.sources.numpy import Numpy
 from beam_tfrecord.sources.parquet import Parquet
 from beam_tfrecord.sources.tfrecord import Tfrecord
-from tests.helpers.formats import (
-    csv_file,
-    parquet_file,
-    tfrecord_file,
-)
+from tests.helpers.formats import csv_file, parquet_file, tfrecord_file
 from tests.helpers.made_tables import delta_log
 
 FILES = 2

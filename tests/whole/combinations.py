@@ -486,15 +486,7 @@ def refusal_line(error):
 
 
 def check_dataset(
-    case,
-    out,
-    rows,
-    *,
-    copies=1,
-    prefix=None,
-    is_assigned=False,
-    in_order=False,
-    are_numbered=False,
+    case, out, rows, *, copies=1, prefix=None, is_assigned=False, in_order=False, are_numbered=False
 ):
     """Check a dataset against the rows that it must hold.
 

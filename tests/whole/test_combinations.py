@@ -14,12 +14,7 @@ from tests.images.picture_combinations import (
     check_picture,
     is_sound_picture,
 )
-from tests.whole.combinations import (
-    PIPELINES,
-    check_pipeline,
-    covering,
-    is_sound_pipeline,
-)
+from tests.whole.combinations import PIPELINES, check_pipeline, covering, is_sound_pipeline
 
 CASES, SLOW_CASES = 6, 10
 

@@ -14,8 +14,7 @@ LARGE = ("delta", "hugging_face")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
-    "variant",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in VARIANTS],
+    "variant", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in VARIANTS]
 )
 def test_rows_give_one_dataset_in_any_container(tmp_path, variant, seed):
     judge(tmp_path, variant, seed)

@@ -317,10 +317,7 @@ JOBS = {
     "records of others, columns": (others, {"columns": ["word", "pair", "id"], "shards": 3}),
     "dicts, key": (dicts, {"key": ["id"], **HALVES}),
     "pictures": (pictures, HALVES),
-    "pictures, source order": (
-        pictures,
-        {"shuffle": False, "source_options": {"check": "decode"}},
-    ),
+    "pictures, source order": (pictures, {"shuffle": False, "source_options": {"check": "decode"}}),
     "preprocessed": (
         csv,
         {

@@ -208,12 +208,7 @@ def test_shards_of_two_splits_that_were_swapped_are_found(decides, renames, tmp_
     )
     (tmp_path / "in.csv").write_text("id,name,x,part,other\n" + rows)
     out = tmp_path / "out"
-    bt.write(
-        tmp_path / "in.csv",
-        out,
-        shards={"train": 2, "test": 2},
-        **decides,
-    )
+    bt.write(tmp_path / "in.csv", out, shards={"train": 2, "test": 2}, **decides)
     assert faults(out) == []
     swapped(out, renames=renames)
     assert any("swapped" in fault for fault in faults(out))

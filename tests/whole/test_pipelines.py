@@ -135,7 +135,7 @@ def test_numpy_arrays_as_they_are_and_scaled(recipe, tmp_path):
         label: image.tobytes() for label, image in enumerate(images)
     }
     assert sorted(shard_hashes(tmp_path / "plain"))[3:] == [
-        *("test-00000-of-00001.tfrecord", "train-00000-of-00001.tfrecord"),
+        *("test-00000-of-00001.tfrecord", "train-00000-of-00001.tfrecord")
     ]
     scaled = {
         row["label"][0]: row["image"][0] for row in map(values, read_examples(tmp_path / "scaled"))

@@ -18,10 +18,7 @@ from tests.whole.type_readers import CHECKS, NAME, check_ours, check_wire, write
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-READERS = [
-    "wire",
-    pytest.param("tensorflow", marks=pytest.mark.xdist_group("tensorflow")),
-]
+READERS = ["wire", pytest.param("tensorflow", marks=pytest.mark.xdist_group("tensorflow"))]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -27,13 +27,7 @@ from beam_tfrecord.jobs.settings import make_settings
 from beam_tfrecord.options.jobs import WriteOptions
 from beam_tfrecord.testing import SCHEMA, some_rows
 from tests.helpers import warm
-from tests.helpers.datasets import (
-    ids,
-    read_examples,
-    sample_table,
-    shard_hashes,
-    write_parquet,
-)
+from tests.helpers.datasets import ids, read_examples, sample_table, shard_hashes, write_parquet
 from tests.sources.behaviour import CASES
 from tests.sources.made_images import jpeg
 
@@ -183,13 +177,6 @@ def test_one_huge_row(tmp_path):
         assert blobs == {0: b"a", 1: huge, 2: b"c"}
 
 
-def test_the_same_job_again_does_nothing(parquet, tmp_path):
-    first = bt.write(parquet, tmp_path)
-    before = (tmp_path / "manifest.json").stat().st_mtime_ns
-    assert bt.write(parquet, tmp_path) == first
-    assert (tmp_path / "manifest.json").stat().st_mtime_ns == before
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -330,22 +317,6 @@ def test_columns_choose_among_those_of_a_schema(kind, tmp_path):
     assert list(bt.load(tmp_path / "out").rows()) == expected
     with pytest.raises(UsageError, match="column 'name' is not in the schema: the columns are id"):
         bt.write(path, tmp_path / "o", schema=schema.select(["id"]), columns=["name", "id"])
-
-
-def add_one(row: dict) -> dict | None:
-    if row["id"] % 10 == 0:
-        return None
-    return {**row, "next": row["id"] + 1}
-
-
-def test_map_drops_and_adds(parquet, tmp_path):
-    manifest = bt.write(parquet, tmp_path, map=add_one)
-    assert manifest.schema.names == ("id", "x", "name", "next")
-    assert str(manifest.schema["x"].type) == "float"
-    assert sorted(ids(tmp_path)) == [i for i in range(1000) if i % 10]
-    for example in read_examples(tmp_path):
-        feature = example.features.feature
-        assert feature["next"].int64_list.value[0] == feature["id"].int64_list.value[0] + 1
 
 
 def test_temporary_files_of_a_failed_job_are_gone(parquet, tmp_path):

@@ -139,8 +139,4 @@ def _values(array):
     return array.to_pylist()
 
 
-CHECKS = {
-    "wire": check_wire,
-    "tensorflow": check_tensorflow,
-    "ours": check_ours,
-}
+CHECKS = {"wire": check_wire, "tensorflow": check_tensorflow, "ours": check_ours}

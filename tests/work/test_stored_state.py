@@ -76,7 +76,7 @@ def sealed(path, value):
                     ),
                     Feature("b", pa.list_(pa.string()), labels=("x", "y"), fill=""),
                     Feature("c", "int64", shape=(2, 3)),
-                ),
+                )
             ),
             observed={"a": ColumnStats(1, np.float64(1.5), np.int64(2), float("inf"))},
             discovered={"b": Discovered(1, 2, 3, 4)},

@@ -4,13 +4,7 @@ import os
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import (
-    DataError,
-    LeaseLost,
-    RejectedRows,
-    SchemaConflict,
-    StorageError,
-)
+from beam_tfrecord.errors import DataError, LeaseLost, RejectedRows, SchemaConflict, StorageError
 from beam_tfrecord.work.worker_errors import (
     Guarded,
     forget_faults,

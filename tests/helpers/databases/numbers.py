@@ -14,13 +14,7 @@ import pyarrow as pa
 
 from beam_tfrecord.sources.sql.source import Sql, release_snapshots
 from tests.whole.number_texts import kept_as_decimal, kept_as_float32, kept_as_float64
-from tests.whole.number_ways import (
-    Columns,
-    Way,
-    Written,
-    encoded,
-    schema_of,
-)
+from tests.whole.number_ways import Columns, Way, Written, encoded, schema_of
 
 
 def _quoted(text):
@@ -64,12 +58,7 @@ POSTGRES = {
     "real": FLOAT32,
     "double precision": FLOAT64,
 }
-MARIADB = {
-    "decimal(38, 19)": DECIMAL,
-    "text": TEXT,
-    "float": FLOAT32,
-    "double": FLOAT64,
-}
+MARIADB = {"decimal(38, 19)": DECIMAL, "text": TEXT, "float": FLOAT32, "double": FLOAT64}
 H2 = {
     "numeric(38, 19)": DECIMAL,
     "decfloat(1000)": TEXT,
@@ -87,8 +76,7 @@ def way_through(database, declared, holds):
         fit = {name: texts for name, texts in columns.items() if all(map(holds.fits, texts))}
         named = ", ".join(f"{name} {declared}" for name in fit)
         database.run(
-            "DROP TABLE IF EXISTS numbers",
-            f"CREATE TABLE numbers (n int PRIMARY KEY, {named})",
+            "DROP TABLE IF EXISTS numbers", f"CREATE TABLE numbers (n int PRIMARY KEY, {named})"
         )
         for number, row in enumerate(zip(*fit.values(), strict=True)):
             values = ", ".join(map(holds.literal, row))

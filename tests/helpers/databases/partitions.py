@@ -40,13 +40,7 @@ class KeyedDatabase:
 
 
 def check_partitions(
-    database,
-    declared,
-    chance,
-    *,
-    rows=(3, 20, 90),
-    partitions=(2, 3, 5, 8),
-    is_read=False,
+    database, declared, chance, *, rows=(3, 20, 90), partitions=(2, 3, 5, 8), is_read=False
 ):
     """Make a table with a key of a type, and compare its partitions with the table.
 

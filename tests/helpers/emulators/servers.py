@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -11,14 +10,9 @@ import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.helpers.databases.server import free_port
+
 START_S = 30.0
-
-
-def free_port():
-    """Return a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def google_emulator():

@@ -114,15 +114,7 @@ class _Handler(Handler):
             headers, data, status = {"Content-Range": stated} | headers, data[start:stop], 206
         self._answer(status, headers, data, fault, states_size=page.states_size)
 
-    def _answer(
-        self,
-        status,
-        headers,
-        data,
-        fault="",
-        *,
-        states_size=True,
-    ):
+    def _answer(self, status, headers, data, fault="", *, states_size=True):
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
