@@ -77,8 +77,7 @@ def check_served(source, out):
     for name, rows in written.items():
         for row, expected in rows.items():
             # Float32 at the entrance, where the dataset was made of float64.
-            close = pytest.approx(expected, rel=1e-6, abs=1e-6, nan_ok=True)
-            assert served[name][row] == close, (name, row)
+            assert served[name][row] == pytest.approx(expected, abs=1e-6, nan_ok=True), (name, row)
     less = {name: value for name, value in parsed.items() if name not in ("fare", "scaled")}
     assert set(output.transform_features_layer()(less)) == set(served) - {"fare", "scaled"}
     return served
