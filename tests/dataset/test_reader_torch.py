@@ -49,7 +49,11 @@ def test_types_and_shapes(tmp_path):
     )
     (batch,) = made(tmp_path, table, shards=1).torch(3)
     assert list(batch) == table.column_names
-    kinds = {name: (one.dtype, tuple(one.shape)) for name, one in batch.items() if _is_tensor(one)}
+    kinds = {
+        name: (one.dtype, tuple(one.shape))
+        for name, one in batch.items()
+        if isinstance(one, torch.Tensor)
+    }
     assert kinds == {
         "half": (torch.float32, (3,)),
         "single": (torch.float32, (3,)),
@@ -69,10 +73,6 @@ def test_types_and_shapes(tmp_path):
     assert batch["words"] == rows["words"]
     assert [one if one is None else one.tolist() for one in batch["tags"]] == rows["tags"]
     assert batch["tags"][0].dtype == torch.float32
-
-
-def _is_tensor(value):
-    return isinstance(value, torch.Tensor)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import gzip
 import struct
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.features.schema import Schema
@@ -26,6 +27,12 @@ def framed(payload: bytes) -> bytes:
     length = struct.pack("<Q", len(payload))
     crcs = (struct.pack("<I", masked_crc(part)) for part in (length, payload))
     return length + next(crcs) + payload + next(crcs)
+
+
+def framed_records(payloads):
+    """Return records one behind the other, and their starts."""
+    records = [framed(payload) for payload in payloads]
+    return b"".join(records), np.cumsum([0, *map(len, records)], dtype=np.int64)[:-1]
 
 
 def write_records(path, payloads):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native.values import BYTES_KIND, FLOAT_KIND, INT64_KIND, FitRule
-from tests.helpers.records import framed
+from tests.helpers.records import framed, framed_records
 from tests.helpers.tf_example import Example
 from tests.native import wire
 from tests.native.strategies import RELAXED, canonical_forms
@@ -19,14 +19,8 @@ INT, TEXT = FitRule(b"i", INT64_KIND), FitRule(b"s", BYTES_KIND)
 RULES = [FitRule(b"f", FLOAT_KIND), INT, TEXT]
 
 
-def stream(*payloads):
-    records = [framed(payload) for payload in payloads]
-    starts = np.cumsum([0, *map(len, records)][:-1] if records else [], dtype=np.int64)
-    return b"".join(records), starts
-
-
 def test_records_are_counted_up_to_the_first_that_is_not_sure():
-    data, starts = stream(I5, BOTH, S, b"x", I5)
+    data, starts = framed_records([I5, BOTH, S, b"x", I5])
     assert native.fitting_records(data, starts, RULES) == 3
     assert native.fitting_records(data, starts[:2], RULES) == 2
     assert native.fitting_records(data, starts[:0], RULES) == 0
@@ -115,7 +109,7 @@ def feature_fits(feature, rule):
 def test_the_kernel_and_protobuf_agree(data):
     rules = data.draw(rule_sets())
     payloads = data.draw(st.lists(examples_of(rules), max_size=4))
-    framed_bytes, starts = stream(*payloads)
+    framed_bytes, starts = framed_records(payloads)
     fitting = [fits(payload, rules) for payload in payloads]
     expected = [*fitting, False].index(False)
     assert native.fitting_records(framed_bytes, starts, rules) == expected

