@@ -144,7 +144,7 @@ def _same_schema(one: Schema, other: Schema) -> Schema:
     raise DataError(
         f"batches of different schemas were given to one dataset: ({_line(one)}) and "
         f"({_line(other)}): read both by one reader, such as ReadFromCsv(['a.csv', 'b.csv']), or "
-        "pass a beam_tfrecord.Schema as schema= of WriteToTFRecord"
+        "pass schema= to WriteToTFRecord"
     )
 
 

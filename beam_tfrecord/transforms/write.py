@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import apache_beam as beam
+import pyarrow as pa
 
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import UsageError
@@ -107,7 +108,7 @@ class WriteToTFRecord(Sink):
         shard_name_template: str | None = None,
         compression_type: str = "auto",
         *,
-        schema: Schema | None = None,
+        schema: Schema | pa.Schema | None = None,
         splits: Mapping[str, float] | str | None = None,
         split_column: str | None = None,
         group: Sequence[str] | str = (),
@@ -158,7 +159,7 @@ class WriteToTFRecord(Sink):
             target=target,
             layout=layout,
             directory=target.temporary(uuid.uuid4().hex[:12]),
-            schema=schema,
+            schema=Schema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema,
             budget=parse_budget(max_rejects),
             overwrite=overwrite,
             info={"runner": "beam"},
