@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from beam_tfrecord import native
 from beam_tfrecord.native.values import Found
+from tests.helpers.records import framed_records
 from tests.helpers.tf_example import Example, Feature
 from tests.native import wire
 from tests.native.strategies import (
@@ -26,7 +27,6 @@ from tests.native.strategies import (
     payloads,
     run_encode,
 )
-from tests.native.test_records import framed
 
 
 def canonical_by_protobuf(payload):
@@ -81,7 +81,7 @@ def expected_hash(payload, seed):
 
 
 def hashes_of(payloads, seed):
-    return native.canonical_hashes(*framed(payloads), seed).tolist()
+    return native.canonical_hashes(*framed_records(payloads), seed).tolist()
 
 
 ODD_BYTES = [0, 1, 4, 10, 12, 18, 26, 127, 128, 255]
@@ -158,7 +158,7 @@ def test_an_unknown_field_of_a_map_entry_is_kept_and_left_out_of_the_hash():
 @RELAXED
 @given(st.lists(EXAMPLE, max_size=4))
 def test_decode_and_discover_equal_protobuf(examples):
-    data, starts = framed(examples)
+    data, starts = framed_records(examples)
     wanted = [(b"a", 1), (b"b", 3), (b"", 2), (b"never", 2)]
     found = outcome(lambda: rows_of(native.decode(data, starts, wanted)))
     assert found == outcome(lambda: decoded(examples, wanted))
@@ -207,7 +207,7 @@ def test_records_one_after_the_other_read_as_each_alone(examples):
     assert canonical_forms(examples) == canonical
     assert hashes_of(examples, 9) == [expected_hash(payload, 9) for payload in examples]
     good = [payload for payload, form in zip(examples, canonical, strict=True) if form is not None]
-    data, starts = framed(good)
+    data, starts = framed_records(good)
     wanted = [(b"a", 1), (b"b", 3), (b"z", 3), (b"", 2)]
     found = outcome(lambda: rows_of(native.decode(data, starts, wanted)))
     forms = [form for form in canonical if form is not None]
@@ -249,7 +249,7 @@ def test_the_order_of_features_changes_neither_form_nor_hash(drawn):
 )
 def test_what_is_nearly_canonical_hashes_as_its_canonical_form(payload, canonical):
     raw = bytes.fromhex(payload)
-    data, starts = framed([raw, raw])
+    data, starts = framed_records([raw, raw])
     digest = xxhash.xxh64_intdigest(bytes.fromhex(canonical), 2)
     assert native.canonical_hashes(data, starts, 2).tolist() == [digest, digest]
 
@@ -332,24 +332,24 @@ def test_encoded_rows_are_canonical_and_decode_alike(batch):
 
 
 def test_faults_name_record_and_feature():
-    data, starts = framed([b"\x0a\x00", wire.field(1, wire.feature_entry(b"x", 1, [b"v"]))])
+    data, starts = framed_records([b"\x0a\x00", wire.field(1, wire.feature_entry(b"x", 1, [b"v"]))])
     with pytest.raises(ValueError, match="record 1: feature 'x' holds bytes values, not int64"):
         native.decode(data, starts, [(b"x", 3)])
-    data, starts = framed([b"\x0a\x00", b"\x0a\x05\x00"])
+    data, starts = framed_records([b"\x0a\x00", b"\x0a\x05\x00"])
     with pytest.raises(ValueError, match="record 1: not a tf"):
         native.decode(data, starts, [(b"x", 3)])
     with pytest.raises(ValueError, match="record 1: not a plain tf"):
         native.discover(data, starts)
     mixed = [wire.field(1, wire.feature_entry(b"x", k, [])) for k in (1, 3)]
-    data, starts = framed(mixed)
+    data, starts = framed_records(mixed)
     with pytest.raises(ValueError, match="record 1: feature 'x' is of another kind than before"):
         native.discover(data, starts)
-    data, starts = framed([*mixed, b"\x0a\x05\x00"])
+    data, starts = framed_records([*mixed, b"\x0a\x05\x00"])
     with pytest.raises(ValueError, match="record 1: feature 'x' is of another kind than before"):
         native.discover(data, starts)
 
 
 def test_discover_refuses_hashes_for_other_records():
-    data, starts = framed([b"\x0a\x00"])
+    data, starts = framed_records([b"\x0a\x00"])
     with pytest.raises(ValueError, match="2 hashes for 1 records"):
         native.discover(data, starts, np.zeros(2, np.uint64), 0)
