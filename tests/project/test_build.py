@@ -179,7 +179,8 @@ def test_wheel_holds_the_package_and_its_kernel_and_no_sources_of_c(tmp_path):
     for module in ("_csv", "_index", "_records"):
         assert f"beam_tfrecord/native/{module}.abi3.so" in names
         assert f"beam_tfrecord/native/{module}.pyi" in names
-    assert {Path(name).suffix for name in names} & {".c", ".h", ".pyx", ".pxd", ".pxi"} == set()
+    unwanted = {".c", ".h", ".md", ".pyx", ".pxd", ".pxi"}
+    assert {Path(name).suffix for name in names} & unwanted == set()
     outside = ("tests/", "scripts/", "pipelines/", "build_backend/")
     assert [name for name in names if name.startswith(outside)] == []
     assert_kernel_runs(wheel, tmp_path / "site")

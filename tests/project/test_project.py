@@ -9,18 +9,17 @@ from packaging.version import Version
 from beam_tfrecord._version import __version__
 from tests.helpers.repository import ROOT, tracked_files
 
-PACKAGE = ROOT / "beam_tfrecord"
-SOURCE_SUFFIXES = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".java"}
+MOST_LINES = {
+    r"beam_tfrecord/.*\.(py|pyi|pyx|pxd|pxi|c|h|java)": 500,
+    r"pipelines/\w+\.py": 75,
+    r"beam_tfrecord/\w+/DESIGN\.md": 40,
+}
 
 # The brackets keep this file from holding what it forbids.
 FOREIGN = re.compile(
     r"(?<![\w./~-])/(?:work|root|home)/|/opt/whee[l]s|/tmp/brie[f]"
     r"|pypi\.or[g]|pythonhoste[d]|repo1?\.mave[n]|registry\.npmj[s]|deb\.debia[n]"
 )
-
-
-def _line_count(path):
-    return len(path.read_text(encoding="utf-8").splitlines())
 
 
 def _scripts():
@@ -37,20 +36,15 @@ def test_scripts_are_short_executable_and_say_what_they_are_for():
         assert len(lines) <= 25, script
 
 
-def test_source_files_are_at_most_500_lines():
-    sources = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
-    tracked = set(tracked_files())
+def test_sources_pipelines_and_design_pages_are_short():
     too_long = {
-        str(path.relative_to(ROOT)): _line_count(path)
-        for path in sources
-        if path in tracked and _line_count(path) > 500
+        path: lines
+        for path in tracked_files()
+        for pattern, most in MOST_LINES.items()
+        if re.fullmatch(pattern, str(path.relative_to(ROOT)))
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > most
     }
     assert too_long == {}
-
-
-def test_pipelines_are_at_most_75_lines():
-    recipes = (ROOT / "pipelines").glob("*.py")
-    assert {path.name: _line_count(path) for path in recipes if _line_count(path) > 75} == {}
 
 
 def test_no_paths_or_hosts_of_one_machine():

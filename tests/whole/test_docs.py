@@ -1,4 +1,4 @@
-"""README.md and docs/: their snippets run, and what they name and link to exists.
+"""README.md, docs/ and the design pages: snippets run, what they name and link to exists.
 
 A page runs from top to bottom in a folder that contains only `penguins.csv`. A ``console`` block
 has commands of a shell, each with the output that the page shows for it. All ``python`` blocks
@@ -38,7 +38,8 @@ from tests.helpers import warm
 from tests.helpers.repository import ROOT, tracked_files
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+DESIGNS = sorted(ROOT.glob("beam_tfrecord/*/DESIGN.md"))
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *DESIGNS]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*|(?<![\w-])-[a-z]\b")
 
