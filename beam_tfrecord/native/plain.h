@@ -105,15 +105,9 @@ typedef struct {
 /* A record seldom lacks more features in a row than this. */
 enum { LOOK_AHEAD = 4 };
 
-/* Equal bytes, without the call that memcmp is for the few of a name. */
 BT_INLINE bool same_bytes(Span a, Span b) {
     size_t bytes = span_bytes(a);
-    if (bytes != span_bytes(b)) return false;
-    for (; bytes >= 8; a.at += 8, b.at += 8, bytes -= 8)
-        if (load64(a.at) != load64(b.at)) return false;
-    for (; bytes; bytes--)
-        if (*a.at++ != *b.at++) return false;
-    return true;
+    return bytes == span_bytes(b) && (!bytes || !memcmp(a.at, b.at, bytes));
 }
 
 /* The known key that equals this one, looked for from `next` on; NULL if it is not there. */
