@@ -36,11 +36,11 @@ import pyarrow as pa
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, InputChanged, UsageError
+from beam_tfrecord.job_state.stored_state import load_groups, save_groups
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.sources.base import Source, Unit
 from beam_tfrecord.sources.groups import group_units
 from beam_tfrecord.transforms.read_batches import ReadBatches
-from beam_tfrecord.work.stored_state import load_groups, save_groups
 
 __all__ = ["SCHEMA", "Row", "SourceConformance", "some_rows"]
 

@@ -41,8 +41,8 @@ from beam_tfrecord.frameworks.reading_programs import reading_code
 from beam_tfrecord.jobs.api import loadable
 from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import MOST_PARTS
-from beam_tfrecord.stats.pictures import label_name, pictures
 from beam_tfrecord.stats.statistics import Statistics
+from beam_tfrecord.stats.thumbnails import label_name, pictures
 from beam_tfrecord.storage import absolute_path, exists, put, read_small
 
 CARD_FILE = "card.html"

@@ -12,8 +12,8 @@ from beam_tfrecord.base.text import cell, share_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.stats.charts import bars, histogram, quartile_strip
-from beam_tfrecord.stats.pictures import label_text
 from beam_tfrecord.stats.statistics import Statistics, copies_lines, number_text
+from beam_tfrecord.stats.thumbnails import label_text
 
 _BARS, _LABEL_BARS = 8, 30
 _TEXT_BARS = 50  # texts of more different values are shown by their lengths

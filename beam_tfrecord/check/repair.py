@@ -37,6 +37,9 @@ from beam_tfrecord.format.rejects import (
     rejects_hash,
     save_rejects,
 )
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.job import Job, Target
+from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.native.values import Int64Array, UInt8Array
 from beam_tfrecord.publish.transaction import Publication, give_up, put_in_place
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
@@ -49,9 +52,6 @@ from beam_tfrecord.storage import (
     make_directory,
     remove_tree,
 )
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job, Target
-from beam_tfrecord.work.worker_errors import machine_faults
 
 # If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
 # lose few bytes.

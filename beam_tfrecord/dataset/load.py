@@ -59,7 +59,7 @@ class Dataset(Rows):
         nbytes = sum(shard.bytes for shard in self.shards)
         if len(self) > _SMALL_ROWS or nbytes > _SMALL_BYTES or is_remote(self.directory):
             return html
-        from beam_tfrecord.stats.pictures import picture_html, pictures
+        from beam_tfrecord.stats.thumbnails import picture_html, pictures
 
         try:
             stats = self.stats()

@@ -14,6 +14,7 @@ from beam_tfrecord.base.progress import Progress, adder
 from beam_tfrecord.dataset.without_manifest import compression_of, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path
+from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.records.shard_index import IndexWriter, index_name
 from beam_tfrecord.records.tfrecord import read_blocks
 from beam_tfrecord.storage import (
@@ -23,7 +24,6 @@ from beam_tfrecord.storage import (
     remove_directory,
     shown_path,
 )
-from beam_tfrecord.work.worker_errors import machine_faults
 
 
 @dataclasses.dataclass(frozen=True)

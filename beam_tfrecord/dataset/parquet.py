@@ -16,6 +16,7 @@ from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, Shard, Split
 from beam_tfrecord.format.stage import StageManifest, is_stage
+from beam_tfrecord.job_state.job import Target
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import RecordBlock
@@ -24,7 +25,6 @@ from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.files import list_files
 from beam_tfrecord.sources.parquet import SUFFIXES, Parquet
 from beam_tfrecord.storage import absolute_path, is_remote, plain_path
-from beam_tfrecord.work.job import Target
 
 
 def is_parquet(path: str | os.PathLike[str]) -> bool:

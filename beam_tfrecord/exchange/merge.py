@@ -34,12 +34,12 @@ from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_en
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.progress_files import WRITING, ProgressLog
+from beam_tfrecord.job_state.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
 from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
 from beam_tfrecord.storage import read_into
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.progress_files import WRITING, ProgressLog
-from beam_tfrecord.work.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
 
 # Disks and object stores have a higher throughput if several reads run at once.
 READERS = 3

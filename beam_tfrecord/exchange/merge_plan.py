@@ -21,9 +21,9 @@ import numpy as np
 from beam_tfrecord.exchange.spill import RUN_BYTES
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import bin_shift
+from beam_tfrecord.job_state.job import Job
+from beam_tfrecord.job_state.run_files import BinCounts, SpillRun, count_records, merge_counts
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.run_files import BinCounts, SpillRun, count_records, merge_counts
 
 # Bytes that one worker merges at a time, while it reads as many ahead.
 SECTION_BYTES = 36 * 2**20

@@ -28,13 +28,13 @@ from beam_tfrecord.format.rejects import HashedSink
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_file
 from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.job import Job
 from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.shard_index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile, file_size
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job
 
 # A shard may exceed its target by this share, so that a small rest needs no shard of its own.
 SLACK = 0.25

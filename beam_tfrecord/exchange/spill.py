@@ -24,11 +24,8 @@ from beam_tfrecord.exchange.block import PIECE_BYTES, Block, pieces_of
 from beam_tfrecord.format.rejects import write_rejects
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT, bin_shift
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
-from beam_tfrecord.rows.batch import Batch, Reject
-from beam_tfrecord.storage import WRITE_BYTES, WholeFile
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.run_files import (
+from beam_tfrecord.job_state.job import Job
+from beam_tfrecord.job_state.run_files import (
     SORT_KEY_BYTES,
     BinCounts,
     SpillRun,
@@ -36,6 +33,9 @@ from beam_tfrecord.work.run_files import (
     footer,
     merge_counts,
 )
+from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.rows.batch import Batch, Reject
+from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 
 RUN_BYTES = 64 * 2**20
 # Rejects are Python objects, and every row may be one: beyond this they are moved to a file.

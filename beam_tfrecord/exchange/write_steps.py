@@ -44,20 +44,20 @@ from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
 from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects, rejected, rejected_rows
 from beam_tfrecord.format.tally import Tally, merge_tallies
-from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.rows.beam import count, in_global_window
-from beam_tfrecord.storage import make_directory
-from beam_tfrecord.work.checkpoints import (
+from beam_tfrecord.job_state.checkpoints import (
     Done,
     FinishedShard,
     GroupCheckpoint,
     find_merged,
     save_merged,
 )
-from beam_tfrecord.work.job import Job
-from beam_tfrecord.work.progress_files import MERGING, READING, WRITING, ProgressLog
-from beam_tfrecord.work.run_files import RunIndex, SpillRun, read_index
-from beam_tfrecord.work.worker_errors import Guarded, machine_faults
+from beam_tfrecord.job_state.job import Job
+from beam_tfrecord.job_state.progress_files import MERGING, READING, WRITING, ProgressLog
+from beam_tfrecord.job_state.run_files import RunIndex, SpillRun, read_index
+from beam_tfrecord.job_state.worker_errors import Guarded, machine_faults
+from beam_tfrecord.rows.batch import Batch
+from beam_tfrecord.rows.beam import count, in_global_window
+from beam_tfrecord.storage import make_directory
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")

@@ -15,7 +15,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array, open_list, round_text
 from beam_tfrecord.features.arrow_to_tf import store_values, typed_scalar
 from beam_tfrecord.features.arrow_types import is_list, is_text, value_type
-from beam_tfrecord.features.convert_to_schema import rows_with
+from beam_tfrecord.features.cast_to_schema import rows_with
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tf_columns import SchemaLike
 from beam_tfrecord.native.values import BoolArray

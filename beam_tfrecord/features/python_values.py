@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_list, with_inner_types
-from beam_tfrecord.features.common_types import join_decimals, join_types
 from beam_tfrecord.features.tensors import TensorType, is_foreign, tensor_column
+from beam_tfrecord.features.type_join import join_decimals, join_types
 
 # Length of the text of a value in a message.
 _SHOWN = 40

@@ -16,8 +16,11 @@ from beam_tfrecord.exchange.merge_plan import run_bytes_of
 from beam_tfrecord.exchange.output_writers import FILE_BYTES
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.sort_keys import Lineage
+from beam_tfrecord.job_state.job import Identity, Job
+from beam_tfrecord.job_state.progress_files import FIRST_PASS
+from beam_tfrecord.job_state.stored_state import RAW_SCHEMA, load_schema, save
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
-from beam_tfrecord.preprocess.transform import Preprocess
+from beam_tfrecord.preprocess.fit_and_apply import Preprocess
 from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.runners import IS_OF_JOB, traits_of
@@ -34,9 +37,6 @@ from beam_tfrecord.storage import Lease, is_remote, split_zip_url
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, MapRows
 from beam_tfrecord.transforms.read_batches import ReadBatches, done_of
 from beam_tfrecord.transforms.write import stage_job, write_batches
-from beam_tfrecord.work.job import Identity, Job
-from beam_tfrecord.work.progress_files import FIRST_PASS
-from beam_tfrecord.work.stored_state import RAW_SCHEMA, load_schema, save
 
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.

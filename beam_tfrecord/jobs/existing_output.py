@@ -17,11 +17,11 @@ from beam_tfrecord.format.job_file import (
     WITHOUT_FUNCTIONS,
     read_job,
 )
-from beam_tfrecord.jobs.identity import input_info
+from beam_tfrecord.job_state.job import Identity, check_free
+from beam_tfrecord.jobs.fingerprint import input_info
 from beam_tfrecord.jobs.settings import JobSettings, M
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.storage import exists
-from beam_tfrecord.work.job import Identity, check_free
 
 
 def same_output(

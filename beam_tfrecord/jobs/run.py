@@ -34,8 +34,11 @@ from beam_tfrecord.format.job_file import (
     add_to_job,
 )
 from beam_tfrecord.format.rejects import SAVED_FILE
+from beam_tfrecord.job_state.job import Identity, check_free
+from beam_tfrecord.job_state.progress_files import watch
+from beam_tfrecord.job_state.worker_errors import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.jobs.existing_output import same_output
-from beam_tfrecord.jobs.identity import (
+from beam_tfrecord.jobs.fingerprint import (
     State,
     begin,
     input_info,
@@ -67,9 +70,6 @@ from beam_tfrecord.storage import (
     list_names,
     make_directory,
 )
-from beam_tfrecord.work.job import Identity, check_free
-from beam_tfrecord.work.progress_files import watch
-from beam_tfrecord.work.worker_errors import forget_faults, machine_error, recorded_fault, stop
 
 _LOGGER = logging.getLogger(__name__)
 

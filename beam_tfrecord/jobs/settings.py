@@ -25,7 +25,8 @@ from beam_tfrecord.format.layout import (
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import RejectBudget, parse_budget
 from beam_tfrecord.format.stage import STAGE_FORMAT, StageManifest
-from beam_tfrecord.jobs.identity import identity_of
+from beam_tfrecord.job_state.job import Identity, Target, directory_target
+from beam_tfrecord.jobs.fingerprint import identity_of
 from beam_tfrecord.options.jobs import WRITE_OPTIONS, JobOptions, WriteOptions, beam_words
 from beam_tfrecord.options.sources import SOURCE_OPTIONS
 from beam_tfrecord.preprocess.request import Request, make_request
@@ -37,7 +38,6 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord import copying, keeping_splits, splits_of
 from beam_tfrecord.storage import is_remote, read_bytes
-from beam_tfrecord.work.job import Identity, Target, directory_target
 
 M = TypeVar("M", Manifest, StageManifest)
 # Paths, or data in memory of any library.

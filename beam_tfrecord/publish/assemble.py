@@ -40,12 +40,12 @@ from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.format.tally import Tally, duplicate_lines, duplicates_to_json
 from beam_tfrecord.images import refused_warning
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.job import Job, Target
+from beam_tfrecord.job_state.stored_state import load_remarks
 from beam_tfrecord.publish.transaction import Publication, put_in_place
 from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job, Target
-from beam_tfrecord.work.stored_state import load_remarks
 
 # The error of rounding to float32 that is worth a warning, as a share of the range of a column.
 # Every float that is not a float32 is rounded, mostly by 1e-7 of the range or less. Half precision,

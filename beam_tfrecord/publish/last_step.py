@@ -26,13 +26,13 @@ from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.exchange.write_steps import Written
 from beam_tfrecord.format.job_file import PUBLICATION
 from beam_tfrecord.format.tally import Tally, merge_tallies
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.job import Job, Target, check_free
+from beam_tfrecord.job_state.progress_files import PUBLISHING, ProgressLog
+from beam_tfrecord.job_state.worker_errors import Guarded, recorded_fault
 from beam_tfrecord.publish.assemble import publish_dataset, publish_stage
 from beam_tfrecord.publish.transaction import clear_published, finish_publishing, published_names
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job, Target, check_free
-from beam_tfrecord.work.progress_files import PUBLISHING, ProgressLog
-from beam_tfrecord.work.worker_errors import Guarded, recorded_fault
 
 # Publishing takes seconds: a job that holds the output for longer is not in its last step.
 LEASE_WAIT_S = 60.0

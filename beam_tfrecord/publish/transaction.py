@@ -47,6 +47,8 @@ from beam_tfrecord.format.job_file import (
 from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.storage import (
     Lease,
@@ -66,8 +68,6 @@ from beam_tfrecord.storage import (
     status,
     sync_directory,
 )
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job, Target
 
 
 @dataclasses.dataclass(frozen=True)

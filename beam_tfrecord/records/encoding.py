@@ -20,7 +20,7 @@ from beam_tfrecord.errors import SchemaConflict
 from beam_tfrecord.features.arrow_arrays import lacking_values, relative_error, to_text
 from beam_tfrecord.features.arrow_to_tf import arrow_to_tf, is_encoded_as_is
 from beam_tfrecord.features.arrow_types import bare_type, is_text, with_bytes
-from beam_tfrecord.features.convert_to_schema import NoConversion, convert
+from beam_tfrecord.features.cast_to_schema import NoConversion, convert
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.limits import Limits
 from beam_tfrecord.features.python_rows import python_values

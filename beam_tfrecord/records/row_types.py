@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_text
-from beam_tfrecord.features.common_types import join_types
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import (
     MISFITS,
@@ -36,6 +35,7 @@ from beam_tfrecord.features.python_values import (
     plain_values,
     to_array,
 )
+from beam_tfrecord.features.type_join import join_types
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 
 _HINTS: dict[Any, pa.DataType] = {

@@ -25,8 +25,8 @@ from beam_tfrecord.base.extras import require
 from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import BeamTFRecordError, DataError, SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import is_text, type_of_column
-from beam_tfrecord.features.common_types import can_cast
-from beam_tfrecord.features.convert_to_schema import NoConversion, convert
+from beam_tfrecord.features.cast_to_schema import NoConversion, convert
+from beam_tfrecord.features.type_join import can_cast
 from beam_tfrecord.options.sources import ExcelOptions
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan
 from beam_tfrecord.sources.damaged_files import check_size, incomplete, open_input

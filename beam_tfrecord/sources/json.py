@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.features.arrow_types import is_list, is_temporal, type_name, type_of_column
-from beam_tfrecord.features.convert_to_schema import NoConversion
+from beam_tfrecord.features.cast_to_schema import NoConversion
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject, bad_value

@@ -25,10 +25,10 @@ import pyarrow as pa
 from beam_tfrecord.errors import DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array, take_values
 from beam_tfrecord.features.arrow_types import decoded_type
-from beam_tfrecord.features.common_types import cast_exactly
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.python_values import Misfit, join
 from beam_tfrecord.features.tensors import TensorType, dtype_name, is_foreign, tensor_column
+from beam_tfrecord.features.type_join import cast_exactly
 from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.options.sources import MemoryOptions
 from beam_tfrecord.sources.arrow import Arrow

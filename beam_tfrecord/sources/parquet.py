@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.features.common_types import plain_field, plain_type
+from beam_tfrecord.features.type_join import plain_field, plain_type
 from beam_tfrecord.format.manifest import MANIFEST_NAME
 from beam_tfrecord.format.stage import StageManifest, is_stage, stage_files, staged_schema_of
 from beam_tfrecord.format.tally import SPLIT_KEY

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.arrow_arrays import with_nulls_at
 from beam_tfrecord.features.arrow_types import is_list
-from beam_tfrecord.features.common_types import cast, convert_each
-from beam_tfrecord.features.convert_to_schema import NoConversion, convert
+from beam_tfrecord.features.cast_to_schema import NoConversion, convert
+from beam_tfrecord.features.type_join import cast, convert_each
 from beam_tfrecord.rows.batch import Batch, Origin, Reject, without_rows
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.damaged_files import raise_infrastructure

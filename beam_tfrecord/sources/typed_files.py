@@ -20,8 +20,8 @@ from beam_tfrecord.base.text import repeated
 from beam_tfrecord.errors import DataError, SchemaConflict
 from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_text
-from beam_tfrecord.features.common_types import can_cast, cast_exactly, join_types, plain_field
-from beam_tfrecord.features.convert_to_schema import convert
+from beam_tfrecord.features.cast_to_schema import convert
+from beam_tfrecord.features.type_join import can_cast, cast_exactly, join_types, plain_field
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.options.sources import TypedOptions
 from beam_tfrecord.rows.batch import (

@@ -23,7 +23,7 @@ from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats
 from beam_tfrecord.loading.values import rebatch
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
-from beam_tfrecord.stats.numbers import Numbers
+from beam_tfrecord.stats.numeric_summary import Numbers
 from beam_tfrecord.stats.summary import Column, Summary
 
 MOST_TOP = 1000

@@ -1,4 +1,4 @@
-"""`Summary`: statistics of rows that merge to the same result in any order; see `numbers`."""
+"""`Summary`: statistics of rows that merge to the same result in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from beam_tfrecord.format.tally import DuplicateCount
 from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.headers import STARTS, describe
 from beam_tfrecord.stats.distinct import Distinct, UInt64Array, mix
-from beam_tfrecord.stats.numbers import Numbers
+from beam_tfrecord.stats.numeric_summary import Numbers
 
 _KEPT_BYTES = 200
 _UNREADABLE = "unreadable"

@@ -10,7 +10,7 @@ from typing import Any
 
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.features.arrow_types import is_binary, value_type
-from beam_tfrecord.stats.numbers import Numbers
+from beam_tfrecord.stats.numeric_summary import Numbers
 from beam_tfrecord.stats.statistics import Statistics
 from beam_tfrecord.stats.summary import Column, Texts
 

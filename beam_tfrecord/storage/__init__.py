@@ -22,7 +22,7 @@ from beam_tfrecord.storage import object_lease
 from beam_tfrecord.storage.azure import AzureStorage
 from beam_tfrecord.storage.gcs import GcsStorage
 from beam_tfrecord.storage.local import LocalFile, LocalFilesystem, OnceFile
-from beam_tfrecord.storage.objects import ObjectStore, ObjectWriter, ReadableStore
+from beam_tfrecord.storage.object_store import ObjectStore, ObjectWriter, ReadableStore
 from beam_tfrecord.storage.paths import (
     WRITABLE,
     Entry,

@@ -18,12 +18,12 @@ from typing import Any
 
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import StorageError, UsageError
-from beam_tfrecord.storage import objects
-from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
+from beam_tfrecord.storage import object_store
+from beam_tfrecord.storage.object_store import BufferSink, ObjectStore, split_url
 from beam_tfrecord.storage.paths import Entry
 
 _VARIABLES = ("CONNECTION_STRING", "ACCOUNT", "KEY", "SAS_TOKEN")
-# Delays of 2, 4, … 64 s: about as long as `objects.RETRY_SECONDS`.
+# Delays of 2, 4, … 64 s: about as long as `object_store.RETRY_SECONDS`.
 RETRIES, DELAY_BASE = 6, 2
 _COPY_POLL_SECONDS = 0.5
 
@@ -142,13 +142,13 @@ def _client_of(variables: tuple[str, ...], process: int) -> Any:
     connection, account, key, token = variables
     options = {
         "retry_policy": ExponentialRetry(
-            initial_backoff=objects.FIRST_DELAY_SECONDS,
+            initial_backoff=object_store.FIRST_DELAY_SECONDS,
             increment_base=DELAY_BASE,
             retry_total=RETRIES,
-            random_jitter_range=objects.FIRST_DELAY_SECONDS,
+            random_jitter_range=object_store.FIRST_DELAY_SECONDS,
         ),
-        "max_single_get_size": objects.READ_BYTES,
-        "max_chunk_get_size": objects.READ_BYTES,
+        "max_single_get_size": object_store.READ_BYTES,
+        "max_chunk_get_size": object_store.READ_BYTES,
     }
     if connection:
         return BlobServiceClient.from_connection_string(connection, **options)

@@ -15,8 +15,8 @@ from typing import Any
 
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.storage import objects
-from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
+from beam_tfrecord.storage import object_store
+from beam_tfrecord.storage.object_store import BufferSink, ObjectStore, split_url
 from beam_tfrecord.storage.paths import Entry
 
 _ENDPOINT = "STORAGE_EMULATOR_HOST"
@@ -86,7 +86,7 @@ class GcsStorage(ObjectStore):
         """Begin a resumable upload, and return its file object."""
         return _blob(path).open(
             "wb",
-            chunk_size=objects.PART_BYTES,
+            chunk_size=object_store.PART_BYTES,
             ignore_flush=True,
             checksum="crc32c",
             retry=_retry(),
@@ -150,8 +150,10 @@ def _retry() -> Any:
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     return DEFAULT_RETRY.with_delay(
-        initial=objects.FIRST_DELAY_SECONDS, maximum=objects.LONGEST_DELAY_SECONDS, multiplier=2
-    ).with_timeout(objects.RETRY_SECONDS)
+        initial=object_store.FIRST_DELAY_SECONDS,
+        maximum=object_store.LONGEST_DELAY_SECONDS,
+        multiplier=2,
+    ).with_timeout(object_store.RETRY_SECONDS)
 
 
 def _blob(path: str, version: str = "") -> Any:

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Iterator
 
 from beam_tfrecord.errors import StorageError, TargetExists
-from beam_tfrecord.storage.objects import ObjectStore
+from beam_tfrecord.storage.object_store import ObjectStore
 
 RENEWAL_SECONDS = 10.0
 EXPIRY_SECONDS = 60.0

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
-from beam_tfrecord.storage.objects import BufferSink, ReadableStore, retried
+from beam_tfrecord.storage.object_store import BufferSink, ReadableStore, retried
 from beam_tfrecord.storage.paths import Entry, plain_path, public_path
 
 CONNECT_SECONDS = 10.0

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import BeamTFRecordError, StorageError, UsageError
-from beam_tfrecord.storage.objects import BufferSink, ObjectStore, split_url
+from beam_tfrecord.storage.object_store import BufferSink, ObjectStore, split_url
 from beam_tfrecord.storage.paths import Entry
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE")
-# With the delays of the client's standard mode, about as long as `objects.RETRY_SECONDS`.
+# With the delays of the client's standard mode, about as long as `object_store.RETRY_SECONDS`.
 ATTEMPTS = 10
 _PIECE_BYTES = 2**20
 

@@ -24,16 +24,16 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from beam_tfrecord.base.scratch import remove_with
 from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.job_state import stored_state
+from beam_tfrecord.job_state.progress_files import ENCODING, ProgressLog
+from beam_tfrecord.job_state.stored_state import KEPT_ROWS, TYPES
+from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.records.mapped_rows import Mapped
 from beam_tfrecord.records.row_types import RowTypes
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import BatchCoder
 from beam_tfrecord.storage import WholeFile, make_directory, read_bytes
-from beam_tfrecord.transforms.pipeline_facts import upstream
-from beam_tfrecord.work import stored_state
-from beam_tfrecord.work.progress_files import ENCODING, ProgressLog
-from beam_tfrecord.work.stored_state import KEPT_ROWS, TYPES
-from beam_tfrecord.work.worker_errors import Guarded
+from beam_tfrecord.transforms.steps import upstream
 
 FILES, FOUND = "files", "types"
 # The types of the rows of some batches, and the schema of these before.

@@ -17,6 +17,8 @@ from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout, make_splits
+from beam_tfrecord.job_state.stored_state import TYPES, forget_done, load_schema
+from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.records.mapped_rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.records.row_types import RowTypes, in_columns, infer_row_types, returned_schema
 from beam_tfrecord.rows.batch import Batch, check_batch
@@ -27,16 +29,14 @@ from beam_tfrecord.transforms.kept_rows import (
     RowKeeper,
     typed_batches,
 )
-from beam_tfrecord.transforms.pipeline_facts import (
+from beam_tfrecord.transforms.read_batches import NOTHING
+from beam_tfrecord.transforms.rows import as_arrow_schema
+from beam_tfrecord.transforms.steps import (
     apply_step,
     check_batches,
     remember_reader,
     step_label,
 )
-from beam_tfrecord.transforms.read_batches import NOTHING
-from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.work.stored_state import TYPES, forget_done, load_schema
-from beam_tfrecord.work.worker_errors import Guarded
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

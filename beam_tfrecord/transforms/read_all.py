@@ -17,10 +17,10 @@ from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import Source, altered
 from beam_tfrecord.sources.groups import Group, group_units
-from beam_tfrecord.transforms.pipeline_facts import step_label
 from beam_tfrecord.transforms.read import ReadOptions, SourceTransform
 from beam_tfrecord.transforms.read_batches import read_group
 from beam_tfrecord.transforms.rows import as_arrow_schema
+from beam_tfrecord.transforms.steps import step_label
 
 
 @dataclasses.dataclass(frozen=True)

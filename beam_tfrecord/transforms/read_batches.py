@@ -19,6 +19,11 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.errors import DataError
+from beam_tfrecord.job_state import progress_files, stored_state
+from beam_tfrecord.job_state.checkpoints import Done, find_group
+from beam_tfrecord.job_state.progress_files import ProgressLog
+from beam_tfrecord.job_state.stored_state import GROUPS, SCHEMA, Stored
+from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, PlaceInGroup, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import READERS, Workers, check_lossless, current_rows
@@ -31,12 +36,7 @@ from beam_tfrecord.sources.groups import (
     grown_bytes,
     one_group,
 )
-from beam_tfrecord.transforms.pipeline_facts import step_label
-from beam_tfrecord.work import progress_files, stored_state
-from beam_tfrecord.work.checkpoints import Done, find_group
-from beam_tfrecord.work.progress_files import ProgressLog
-from beam_tfrecord.work.stored_state import GROUPS, SCHEMA, Stored
-from beam_tfrecord.work.worker_errors import Guarded
+from beam_tfrecord.transforms.steps import step_label
 
 DONE = "done"
 # Yielded if a data error ends the inference, since other steps wait for a schema.

@@ -20,6 +20,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.python_values import as_row
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.examples import canonical_examples
 from beam_tfrecord.records.mapped_rows import Mapped, is_example_class, mapped_batch
@@ -28,13 +29,12 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_example
 from beam_tfrecord.rows.beam import in_global_window, in_one_window
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.transforms.kept_rows import FILES, FOUND, RowKeeper, typed_batches
-from beam_tfrecord.transforms.pipeline_facts import (
+from beam_tfrecord.transforms.steps import (
     cannot_write,
     check_batches,
     check_input,
     kind_of,
 )
-from beam_tfrecord.work.worker_errors import Guarded
 
 _BATCH_BYTES = 16 * 2**20
 # One of so many rows is measured, since that takes longer than to add it.

@@ -31,15 +31,15 @@ from beam_tfrecord.format.layout import (
 )
 from beam_tfrecord.format.rejects import parse_budget
 from beam_tfrecord.format.sort_keys import Lineage
+from beam_tfrecord.job_state.checkpoints import Done
+from beam_tfrecord.job_state.job import Job, Target, check_free, directory_target, sink_target
 from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners import traits_of
 from beam_tfrecord.transforms.kept_rows import keep_rows_in
-from beam_tfrecord.transforms.pipeline_facts import Sink, has_splits, step_paths_to
 from beam_tfrecord.transforms.rows import batches_of
-from beam_tfrecord.work.checkpoints import Done
-from beam_tfrecord.work.job import Job, Target, check_free, directory_target, sink_target
+from beam_tfrecord.transforms.steps import Sink, has_splits, step_paths_to
 
 
 class WriteToTFRecord(Sink):

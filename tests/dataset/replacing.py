@@ -30,11 +30,11 @@ from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import SavedRejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.job import Job, directory_target
 from beam_tfrecord.publish.transaction import Publication, put_in_place
 from beam_tfrecord.records import tfrecord
 from beam_tfrecord.sources import typed_files
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.job import Job, directory_target
 from tests.helpers.made_datasets import make_dataset
 
 OLD_ROWS, OLD_SHARDS = 120, 4

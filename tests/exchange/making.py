@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from beam_tfrecord.exchange.merge import Merger
 from beam_tfrecord.exchange.merge_plan import plan_merges
+from beam_tfrecord.job_state.run_files import SpillRun, count_bins, footer, merge_counts
 from beam_tfrecord.rows.batch import Batch, Origin
-from beam_tfrecord.work.run_files import SpillRun, count_bins, footer, merge_counts
 from tests.helpers.records import framed
 
 

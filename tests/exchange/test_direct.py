@@ -3,7 +3,7 @@ import pytest
 from beam_tfrecord.exchange import output_writers
 from beam_tfrecord.exchange.output_writers import DirectWriter
 from beam_tfrecord.format.layout import Layout, ShardSpec
-from beam_tfrecord.work.job import Job, Target
+from beam_tfrecord.job_state.job import Job, Target
 from tests.exchange.making import batch_of, payloads
 
 # A framed example of one int64 up to 127.

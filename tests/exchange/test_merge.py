@@ -12,7 +12,7 @@ from beam_tfrecord.exchange import merge_plan as plan
 from beam_tfrecord.exchange.merge import Merger, Slice, merged_entries
 from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.format.layout import Layout, ShardSpec, Splits
-from beam_tfrecord.work.run_files import merge_counts
+from beam_tfrecord.job_state.run_files import merge_counts
 from tests.exchange.making import payloads, write_entries
 from tests.helpers.effort import examples
 

@@ -7,7 +7,7 @@ import pytest
 from beam_tfrecord.exchange.merge import merge_runs
 from beam_tfrecord.exchange.merge_plan import RunTask
 from beam_tfrecord.format.layout import Layout
-from beam_tfrecord.work.checkpoints import find_merged, save_merged
+from beam_tfrecord.job_state.checkpoints import find_merged, save_merged
 from tests.exchange.making import write_entries
 
 BIN = 2**48

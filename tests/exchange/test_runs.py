@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.work.run_files import read_index
+from beam_tfrecord.job_state.run_files import read_index
 from tests.exchange.making import write_entries
 
 ENTRIES = [

@@ -6,8 +6,8 @@ from beam_tfrecord.exchange import spill as module
 from beam_tfrecord.exchange.spill import RUN_BYTES, BlockCutter, Spiller, sort_range
 from beam_tfrecord.format.layout import Layout, ShardSpec, Splits
 from beam_tfrecord.format.rejects import rejected_rows
+from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.rows.batch import Reject
-from beam_tfrecord.work.job import Job, Target
 from tests.exchange.making import batch_of, shards_of
 
 HALVES = Splits((("a", 0.5), ("b", 0.5)))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.convert_to_schema import same_values
+from beam_tfrecord.features.cast_to_schema import same_values
 from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import schema_tf_columns

@@ -23,9 +23,9 @@ from beam_tfrecord.errors import DataError, RejectedRows, TargetExists, UsageErr
 from beam_tfrecord.exchange import output_writers
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.stage import StageManifest, is_stage
+from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.rows.batch import Batch
-from beam_tfrecord.work.job import Job, Target
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 from tests.helpers.effort import examples

@@ -8,6 +8,7 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import LeaseLost, StorageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Shard, Split
+from beam_tfrecord.job_state.job import Target
 from beam_tfrecord.publish.transaction import (
     Note,
     clear_leftovers,
@@ -15,7 +16,6 @@ from beam_tfrecord.publish.transaction import (
     names_at,
     remove_replaced,
 )
-from beam_tfrecord.work.job import Target
 from tests.helpers.datasets import visible_names
 from tests.helpers.records import framed, manifest_of
 

@@ -69,7 +69,7 @@ def test_options_are_checked_before_credentials(monkeypatch):
         raise AssertionError("asked the store")
 
     monkeypatch.setattr("beam_tfrecord.storage.status", ask)
-    monkeypatch.setattr("beam_tfrecord.work.job.exists", ask)
+    monkeypatch.setattr("beam_tfrecord.job_state.job.exists", ask)
     paths = ("gs://lake/a.csv", "gs://lake/out", "--runner", "dataflow", "--dry-run")
     ran = run("write", *paths)
     assert ran.stderr == (

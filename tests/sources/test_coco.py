@@ -13,11 +13,11 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.job_state import stored_state
 from beam_tfrecord.sources import coco_files as rows
 from beam_tfrecord.sources.coco import Coco
 from beam_tfrecord.sources.coco_files import COLUMNS
 from beam_tfrecord.sources.groups import Group
-from beam_tfrecord.work import stored_state
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 

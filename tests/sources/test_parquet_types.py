@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_tfrecord.features.common_types import can_cast, cast_exactly, join_types
+from beam_tfrecord.features.type_join import can_cast, cast_exactly, join_types
 
 _TEXT = pa.dictionary(pa.int8(), pa.string())
 

@@ -11,7 +11,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import TargetExists
-from beam_tfrecord.storage import azure, gcs, objects, s3
+from beam_tfrecord.storage import azure, gcs, object_store, s3
 from tests.helpers.emulators.proxy import Faults, failing_proxy
 from tests.helpers.emulators.servers import (
     amazon_server,
@@ -84,7 +84,7 @@ def store(request, endpoints, monkeypatch, tmp_path_factory):
 def small_parts(store, monkeypatch):
     """Upload in the smallest parts that the stores allow; return their size."""
     size = 5 * 2**20 if store.scheme == "s3" else 2**18
-    monkeypatch.setattr(objects, "PART_BYTES", size)
+    monkeypatch.setattr(object_store, "PART_BYTES", size)
     return size
 
 
@@ -121,8 +121,8 @@ def empty_bucket(scheme, endpoints, monkeypatch):
     }[scheme]
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(objects, "FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(objects, "RETRY_SECONDS", 5.0)
+    monkeypatch.setattr(object_store, "FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 5.0)
     monkeypatch.setattr(s3, "ATTEMPTS", 4)
     monkeypatch.setattr(azure, "RETRIES", 4)
     monkeypatch.setattr(azure, "DELAY_BASE", 0)
@@ -168,7 +168,7 @@ def put_if_absent(path, data):
 def give_up_soon(scheme, monkeypatch):
     """Let temporary failures become errors after a moment."""
     close_clients(scheme)
-    monkeypatch.setattr(objects, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(s3, "ATTEMPTS", 2)
     monkeypatch.setattr(azure, "RETRIES", 1)
 

@@ -14,7 +14,7 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError, TargetExists, UsageError
 from beam_tfrecord.sources.choose import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
-from beam_tfrecord.storage.objects import ObjectWriter
+from beam_tfrecord.storage.object_store import ObjectWriter
 from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.formats import FORMATS

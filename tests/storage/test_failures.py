@@ -9,7 +9,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import StorageError
-from beam_tfrecord.storage import WholeFile, objects, s3
+from beam_tfrecord.storage import WholeFile, object_store, s3
 from tests.storage.conftest import give_up_soon, put_if_absent
 
 TEMPORARY = ("503", "500", "429", "reset", "lose")
@@ -49,7 +49,7 @@ def test_a_read_that_breaks_off_goes_on(store):
 
 
 def test_an_upload_that_arrives_damaged_is_taken_away(google_store, monkeypatch):
-    monkeypatch.setattr(objects, "PART_BYTES", 2**18)
+    monkeypatch.setattr(object_store, "PART_BYTES", 2**18)
     # The answer to a part is lost, and it is sent again: the emulator appends it twice, where the
     # real store drops what it has already.
     google_store.faults.plan("^PUT ", "lose")
@@ -123,11 +123,11 @@ def test_a_condition_that_our_own_lost_try_broke_holds(store, fault):
 
 UPLOAD = """
 import sys
-from beam_tfrecord.storage import WholeFile, objects
-objects.PART_BYTES = int(sys.argv[2])
+from beam_tfrecord.storage import WholeFile, object_store
+object_store.PART_BYTES = int(sys.argv[2])
 with WholeFile(sys.argv[1]) as file:
     for _ in range(3):
-        file.write(bytes(objects.PART_BYTES))
+        file.write(bytes(object_store.PART_BYTES))
     print("under way", flush=True)
     sys.stdin.read()
 """

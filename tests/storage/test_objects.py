@@ -2,7 +2,7 @@ import pytest
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError
-from beam_tfrecord.storage import WholeFile, objects
+from beam_tfrecord.storage import WholeFile, object_store
 from tests.storage.conftest import put_if_absent
 
 
@@ -61,7 +61,7 @@ def test_only_a_directory_is_removed_with_all_in_it(store):
 
 def test_more_objects_than_a_page_holds(store):
     count = 1_005
-    objects.run_all(lambda i: storage.put(f"{store.url}/d/{i:05d}", b""), range(count))
+    object_store.run_all(lambda i: storage.put(f"{store.url}/d/{i:05d}", b""), range(count))
     assert below(store, "/d") == [f"d/{i:05d}" for i in range(count)]
     storage.remove_tree(f"{store.url}/d")
     assert below(store) == []
@@ -90,7 +90,7 @@ def test_an_open_file_can_be_sought_in(store):
 
 
 def test_two_versions_of_a_file_are_never_mixed(store, monkeypatch):
-    monkeypatch.setattr(objects, "READ_BYTES", 4)
+    monkeypatch.setattr(object_store, "READ_BYTES", 4)
     storage.put(f"{store.url}/f", b"old-old-old-")
     with storage.open_read(f"{store.url}/f") as file:
         assert file.read(4) == b"old-"
@@ -137,5 +137,5 @@ def test_an_error_leaves_the_old_object(store, small_parts, parts):
 def test_of_several_writers_one_wins(store):
     path = f"{store.url}/f"
     won = []
-    objects.run_all(lambda i: put_if_absent(path, b"%d" % i) and won.append(i), list(range(8)))
+    object_store.run_all(lambda i: put_if_absent(path, b"%d" % i) and won.append(i), list(range(8)))
     assert [b"%d" % i for i in won] == [storage.read_bytes(path)]

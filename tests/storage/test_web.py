@@ -14,7 +14,7 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.storage import objects, read_only
+from beam_tfrecord.storage import object_store, read_only
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.emulators.web import web_server
 from tests.helpers.reading import rows_in
@@ -27,8 +27,8 @@ GZIPPED = gzip.compress(CSV, mtime=0)
 @pytest.fixture
 def server(monkeypatch):
     """A server; temporary failures are tried again at once, and not for long."""
-    monkeypatch.setattr(objects, "FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(objects, "RETRY_SECONDS", 3.0)
+    monkeypatch.setattr(object_store, "FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 3.0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with web_server() as running:
         yield running
@@ -161,7 +161,7 @@ def test_an_empty_file_is_one(server, options):
     ids=str,
 )
 def test_servers_that_cannot_be_read_are_one_line(server, monkeypatch, options, message):
-    monkeypatch.setattr(objects, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.3)
     monkeypatch.setattr(read_only, "SILENCE_SECONDS", 0.2)
     server.put("/a.csv", CSV, **options)
     line = refusal("schema", f"{server.url}/a.csv?token=s3cret")
@@ -171,7 +171,7 @@ def test_servers_that_cannot_be_read_are_one_line(server, monkeypatch, options, 
 
 
 def test_what_is_not_there_or_cannot_be_asked_is_one_line(server, monkeypatch):
-    monkeypatch.setattr(objects, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.3)
     secret = "?token=s3cret"
     server.put("/a.csv", CSV)
     server.pages["/round.csv"] = f"{server.url}/round.csv"
@@ -235,7 +235,7 @@ def test_a_gz_file_may_be_called_encoded(server):
 
 def test_the_server_says_when_to_ask_again(server, monkeypatch):
     waited = []
-    monkeypatch.setattr(objects.time, "sleep", waited.append)
+    monkeypatch.setattr(object_store.time, "sleep", waited.append)
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2.9)
     for said, least in (("1", 1.0), (email.utils.format_datetime(later, usegmt=True), 0.5)):
         server.put("/a.csv", CSV, faults=["429"], headers={"Retry-After": said})

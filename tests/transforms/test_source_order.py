@@ -15,8 +15,8 @@ import pytest
 import beam_tfrecord as bt
 from beam_tfrecord.exchange.merge_plan import plan_merges
 from beam_tfrecord.format.layout import Layout, ShardSpec
-from beam_tfrecord.work import run_files as spill_files
-from beam_tfrecord.work.run_files import BinCounts
+from beam_tfrecord.job_state import run_files as spill_files
+from beam_tfrecord.job_state.run_files import BinCounts
 from tests.helpers.datasets import ids, sample_table, write_parquet
 from tests.whole.combinations import ELEMENTS, even_batch
 

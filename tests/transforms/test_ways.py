@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.transforms.pipeline_facts import MAX_STEP_PATHS, step_paths_to
+from beam_tfrecord.transforms.steps import MAX_STEP_PATHS, step_paths_to
 from tests.helpers.datasets import read_examples, shard_hashes
 
 ROWS = 500

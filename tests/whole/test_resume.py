@@ -19,9 +19,9 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, RejectedRows, StorageError, TargetExists
+from beam_tfrecord.job_state import checkpoints
 from beam_tfrecord.jobs import compose
 from beam_tfrecord.sources.parquet import Parquet
-from beam_tfrecord.work import checkpoints
 from tests.helpers import warm
 from tests.helpers.datasets import ids, sample_table, shard_hashes, visible_names, write_parquet
 

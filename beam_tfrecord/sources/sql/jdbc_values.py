@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.features.common_types import can_cast
+from beam_tfrecord.features.type_join import can_cast
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.sources.sql.database import Dialect
 from beam_tfrecord.sources.sql.jdbc_java import helper, java, result_of

@@ -32,7 +32,7 @@ from beam_tfrecord import native
 from beam_tfrecord.base.text import counted, listed, not_found
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError, did_you_mean
 from beam_tfrecord.features.arrow_types import type_of_column
-from beam_tfrecord.features.common_types import can_cast
+from beam_tfrecord.features.type_join import can_cast
 from beam_tfrecord.options.jobs import flag_of
 from beam_tfrecord.options.sources import DatabaseOptions
 from beam_tfrecord.rows.batch import (

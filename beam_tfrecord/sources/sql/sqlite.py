@@ -25,7 +25,7 @@ import pyarrow as pa
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.features.arrow_arrays import from_text
 from beam_tfrecord.features.arrow_types import is_binary, is_text
-from beam_tfrecord.features.common_types import convert_each
+from beam_tfrecord.features.type_join import convert_each
 from beam_tfrecord.sources.sql import database as db
 from beam_tfrecord.sources.sql.values import Misfit, SqlColumn, SqlRows, misfit
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_arrays import from_text
-from beam_tfrecord.features.common_types import can_cast, cast_exactly, convert_each
+from beam_tfrecord.features.type_join import can_cast, cast_exactly, convert_each
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,12 +21,12 @@ from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
+from beam_tfrecord.job_state.run_files import SORT_KEY_BYTES, SpillRun, read_index
+from beam_tfrecord.job_state.stored_state import GROUP_PREFIX
+from beam_tfrecord.job_state.stored_state import load as load_state
+from beam_tfrecord.job_state.stored_state import save as save_state
 from beam_tfrecord.rows.batch import PlaceInGroup
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
-from beam_tfrecord.work.run_files import SORT_KEY_BYTES, SpillRun, read_index
-from beam_tfrecord.work.stored_state import GROUP_PREFIX
-from beam_tfrecord.work.stored_state import load as load_state
-from beam_tfrecord.work.stored_state import save as save_state
 
 MERGED_PREFIX = "done-"
 

@@ -3,11 +3,11 @@
 The temporary directory of a job is named by its fingerprint, so a repeated call finds it again::
 
     plan.json      the first file: hashes that identify job and input, and the number of attempts
-    kept-…         groups and schemas (see `work.stored_state`)
-    group-<key>    results of a group of units (see `work.checkpoints`)
+    kept-…         groups and schemas (see `job_state.stored_state`)
+    group-<key>    results of a group of units (see `job_state.checkpoints`)
     done-<key>     a merged shard
     publishing     names of files that are about to be published (see `publish.transaction`)
-    progress-…     how far each process is, only for display (see `work.progress_files`)
+    progress-…     how far each process is, only for display (see `job_state.progress_files`)
 
 A *unit* is a part of the input that is always read as one piece, and a *group* is a task of some
 units. Three values ensure that a job never uses results of another job. The fingerprint covers all
@@ -33,6 +33,22 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.format import manifest
 from beam_tfrecord.format.job_file import INPUT, INPUT_STATE
 from beam_tfrecord.format.manifest import FORMAT
+from beam_tfrecord.job_state import stored_state
+from beam_tfrecord.job_state.checkpoints import marked_files
+from beam_tfrecord.job_state.job import Identity
+from beam_tfrecord.job_state.progress_files import PROGRESS_PREFIX
+from beam_tfrecord.job_state.stored_state import (
+    GROUPS,
+    KEPT_ROWS,
+    RAW_SCHEMA,
+    REMARKS,
+    SCHEMA,
+    TYPES,
+    count_done,
+    count_groups,
+    load_groups,
+)
+from beam_tfrecord.job_state.worker_errors import forget_faults
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.storage import (
@@ -44,22 +60,6 @@ from beam_tfrecord.storage import (
     remove,
     remove_tree,
 )
-from beam_tfrecord.work import stored_state
-from beam_tfrecord.work.checkpoints import marked_files
-from beam_tfrecord.work.job import Identity
-from beam_tfrecord.work.progress_files import PROGRESS_PREFIX
-from beam_tfrecord.work.stored_state import (
-    GROUPS,
-    KEPT_ROWS,
-    RAW_SCHEMA,
-    REMARKS,
-    SCHEMA,
-    TYPES,
-    count_done,
-    count_groups,
-    load_groups,
-)
-from beam_tfrecord.work.worker_errors import forget_faults
 
 
 def identity_of(

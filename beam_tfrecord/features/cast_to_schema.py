@@ -39,13 +39,13 @@ from beam_tfrecord.features.arrow_types import (
     is_text,
     type_to_json,
 )
-from beam_tfrecord.features.common_types import Convert, cast, convert_each
 from beam_tfrecord.features.tensors import (
     TensorType,
     join_tensor_types,
     repeated_shape,
     varying_storage,
 )
+from beam_tfrecord.features.type_join import Convert, cast, convert_each
 from beam_tfrecord.native.values import BoolArray
 
 

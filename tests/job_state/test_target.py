@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from beam_tfrecord.errors import TargetExists, UsageError
-from beam_tfrecord.work.job import Target, check_free, directory_target, sink_target
+from beam_tfrecord.job_state.job import Target, check_free, directory_target, sink_target
 
 
 def test_a_directory_is_a_directory_however_it_is_spelt(tmp_path):

@@ -11,9 +11,8 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.base.progress import Progress
-from beam_tfrecord.runners.launch import Launch, launching, say_start
-from beam_tfrecord.work import progress_files
-from beam_tfrecord.work.progress_files import (
+from beam_tfrecord.job_state import progress_files
+from beam_tfrecord.job_state.progress_files import (
     PUBLISHING,
     READING,
     SCANNING,
@@ -23,6 +22,7 @@ from beam_tfrecord.work.progress_files import (
     ProgressLog,
     watch,
 )
+from beam_tfrecord.runners.launch import Launch, launching, say_start
 
 ROWS = 50_000
 

@@ -13,7 +13,7 @@ The plan of a job is in these files of its temporary directory::
     rows-<id>      mapped rows until then, only for the attempt that wrote them
     raw-schema     the schema of rows, if a separate pipeline found it
     remarks        lines for the user about the types of the rows
-    group-<key>    results of a group of units (see `work.checkpoints`)
+    group-<key>    results of a group of units (see `job_state.checkpoints`)
 """
 
 from __future__ import annotations

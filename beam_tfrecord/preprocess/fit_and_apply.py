@@ -23,6 +23,7 @@ from apache_beam.utils import shared
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import FITTED
+from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.preprocess.fitted import (
     Description,
     Fitted,
@@ -43,10 +44,9 @@ from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapRows
-from beam_tfrecord.transforms.pipeline_facts import Rereading, apply_step, reader_of
 from beam_tfrecord.transforms.read_batches import ReadBatches
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.work.worker_errors import Guarded
+from beam_tfrecord.transforms.steps import Rereading, apply_step, reader_of
 
 _COUNTS = "counts"
 

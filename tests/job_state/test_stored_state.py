@@ -19,7 +19,10 @@ from beam_tfrecord.features.feature import ColumnStats, Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.tally import Discovered, DuplicateCount, Tally
-from beam_tfrecord.jobs import identity
+from beam_tfrecord.job_state import checkpoints, stored_state
+from beam_tfrecord.job_state.checkpoints import FinishedShard
+from beam_tfrecord.job_state.run_files import BinCounts, SpillRun
+from beam_tfrecord.jobs import fingerprint
 from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
@@ -27,9 +30,6 @@ from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.folders import FoundFile, pack_files
 from beam_tfrecord.sources.typed_files import PieceRun, PieceUnit
-from beam_tfrecord.work import checkpoints, stored_state
-from beam_tfrecord.work.checkpoints import FinishedShard
-from beam_tfrecord.work.run_files import BinCounts, SpillRun
 
 
 class Anything(Source):
@@ -252,9 +252,9 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     plan = os.path.join(directory, stored_state.GROUPS)
 
     def begun(groups):
-        identity.begin(directory, "f", files, source=source, is_mapped=False)
+        fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
         stored_state.save_groups(directory, groups)
-        identity.begin(directory, "f", files, source=source, is_mapped=False)
+        fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 
     unit = source.all_units(source.all_scans())[0]
@@ -264,7 +264,7 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     assert not begun([Group(0, 0, (dataclasses.replace(unit, detail=None),))])
     stored_state.save_groups(directory, [])
     sealed(tmp_path / "job" / stored_state.GROUPS, [[], [], [], [[0, 0, [["a", 5]]]]])
-    identity.begin(directory, "f", files, source=source, is_mapped=False)
+    fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
     assert not os.path.exists(plan)
 
 
@@ -278,5 +278,5 @@ def test_a_plan_of_any_content_begins_anew(text, tmp_path):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_text(text)
     (tmp_path / "job" / "group-old").write_bytes(b"BTFKEPT\x01")
-    assert identity.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
+    assert fingerprint.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]

@@ -5,7 +5,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, LeaseLost, RejectedRows, SchemaConflict, StorageError
-from beam_tfrecord.work.worker_errors import (
+from beam_tfrecord.job_state.worker_errors import (
     Guarded,
     forget_faults,
     machine_error,
@@ -42,7 +42,7 @@ def test_an_error_nobody_meant_is_not_written_down(tmp_path):
 
 @pytest.mark.parametrize("end", [stop, os.rmdir], ids=["interrupted", "removed"])
 def test_steps_end_early_once_their_job_has_ended(tmp_path, end, monkeypatch):
-    monkeypatch.setattr("beam_tfrecord.work.worker_errors._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("beam_tfrecord.job_state.worker_errors._LOOK_EVERY_S", 0.0)
     directory = str(tmp_path / "job")
     step = Guarded(halves, directory)
     assert not step.is_stopped(), "a pipeline may make the directory later"

@@ -1,4 +1,4 @@
-"""Finds facts about the rows of a PCollection while the pipeline is built.
+"""Applies the steps of this package, and finds what is known of the rows of a PCollection.
 
 Examples are the readers that the rows come from, and whether the rows have a split. Steps of this
 package note facts as attributes ``beam_tfrecord_…`` of their PCollections. A sink collects them on
@@ -26,14 +26,14 @@ from beam_tfrecord.errors import RejectedRows, StorageError, TargetExists, Usage
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.format.stage import StageManifest
+from beam_tfrecord.job_state.job import Job, Target
+from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.publish.assemble import warn_of
 from beam_tfrecord.publish.transaction import abandon
 from beam_tfrecord.records.mapped_rows import is_example_class
 from beam_tfrecord.rows.batch import Batch, StepPath, check_batch, needs_batches
 from beam_tfrecord.runners import SINKS, check_lossless
 from beam_tfrecord.storage import is_remote
-from beam_tfrecord.work.job import Job, Target
-from beam_tfrecord.work.worker_errors import Guarded
 
 # Each fork whose branches are flattened again doubles the number of paths.
 MAX_STEP_PATHS = 4096
