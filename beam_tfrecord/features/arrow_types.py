@@ -159,6 +159,8 @@ def type_to_json(arrow: pa.DataType) -> Any:
     if isinstance(arrow, pa.BaseExtensionType):
         name = arrow.type_name if isinstance(arrow, pa.OpaqueType) else arrow.extension_name
         found = {"extension": name, "storage": type_to_json(arrow.storage_type)}
+        if isinstance(arrow, pa.OpaqueType) and arrow.vendor_name:
+            found["vendor"] = arrow.vendor_name
         if isinstance(arrow, pa.FixedShapeTensorType):
             order = arrow.permutation
             found |= {"shape": list(arrow.shape), "permutation": order and list(order)}
@@ -248,7 +250,7 @@ def _extension_from_json(value: dict[str, Any]) -> pa.DataType:
     if name == "arrow.bool8":
         return pa.bool8()
     # An unknown extension type becomes an opaque type with its name and storage.
-    return pa.opaque(storage, name, "")
+    return pa.opaque(storage, name, value.get("vendor", ""))
 
 
 def item_and_shape(arrow: pa.DataType) -> tuple[str, tuple[int | None, ...]]:

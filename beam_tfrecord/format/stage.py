@@ -46,6 +46,7 @@ def staged_schema(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         try:
             fields += schema_from_json(schema_to_json(pa.schema([field])))
+            _parquet_type(field.type)
         except UsageError:
             raise not_held(field) from None
     return pa.schema(fields)
@@ -132,9 +133,12 @@ def _parquet_type(arrow: pa.DataType) -> pa.DataType:
     """Return the type that represents a column in Parquet.
 
     Fixed-size lists become plain lists because pyarrow cannot read fixed-size lists with a null.
+    Nor can it make such of views.
     """
     if isinstance(arrow, pa.FixedShapeTensorType):
         return _parquet_type(arrow.storage_type)
+    if pa.types.is_fixed_size_list(arrow) and str(arrow.value_type).endswith("_view"):
+        raise UsageError("a fixed-size list of views")
     if pa.types.is_fixed_size_list(arrow) or pa.types.is_list(arrow):
         return pa.list_(_parquet_type(arrow.value_type))
     if pa.types.is_large_list(arrow):

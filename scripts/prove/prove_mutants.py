@@ -21,7 +21,7 @@ _ROOMS = {
     "publish": ["tests/publish", *_WHOLE],
     "exchange": ["tests/exchange", *_WHOLE],
     "records": ["tests/records", "tests/transforms", *_WHOLE],
-    "loading/order.py": ["tests/dataset/test_order.py", "tests/dataset/test_epochs.py"],
+    "loading/order.py": ["tests/dataset/test_format.py", "tests/dataset/test_order.py"],
 }
 _TIMEOUT_S = 300
 _COMPARISONS = {

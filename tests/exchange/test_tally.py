@@ -15,8 +15,8 @@ def test_different_schemas_are_refused():
         Tally(schema=INT).merge(Tally(schema=TEXT))
     assert str(caught.value) == (
         "batches of different schemas were given to one dataset: (x: int64) and (x: string): "
-        "read both by one reader, such as ReadFromCsv(['a.csv', 'b.csv']), or pass a "
-        "beam_tfrecord.Schema as schema= of WriteToTFRecord"
+        "read both by one reader, such as ReadFromCsv(['a.csv', 'b.csv']), or pass "
+        "schema= to WriteToTFRecord"
     )
 
 

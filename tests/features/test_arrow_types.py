@@ -18,6 +18,10 @@ TYPES = [
     (pa.run_end_encoded(pa.int32(), pa.int8()), {"run_end_encoded": "int8"}),
     (pa.uuid(), {"extension": "arrow.uuid", "storage": "fixed_size_binary[16]"}),
     (pa.opaque(pa.int32(), "geo.cell", ""), {"extension": "geo.cell", "storage": "int32"}),
+    (
+        pa.opaque(pa.int32(), "cell", "geo"),
+        {"extension": "cell", "storage": "int32", "vendor": "geo"},
+    ),
 ]
 
 
