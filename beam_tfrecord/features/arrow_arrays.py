@@ -15,12 +15,13 @@ two steps beside it.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import decoded_type
 from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import (
@@ -168,8 +169,13 @@ def to_text(values: pa.Array) -> pa.Array:
     """Return numbers, booleans or times as text: decimal digits, or ISO 8601.
 
     Timestamps with a zone are written in UTC, durations as their number of units.
+
+    Raises:
+        DataError: A time is before the year 0 or after 9999: Arrow writes a wrong text, or none.
     """
     arrow = values.type
+    if pa.types.is_timestamp(arrow) or pa.types.is_date(arrow):
+        _check_years(values)
     if pa.types.is_duration(arrow):
         values = values.view(pa.int64())
     elif pa.types.is_timestamp(arrow) and arrow.tz is not None:
@@ -177,6 +183,20 @@ def to_text(values: pa.Array) -> pa.Array:
     elif pa.types.is_float16(arrow):
         values = pc.cast(values, pa.float32())
     return pc.cast(values, pa.string())
+
+
+def _check_years(times: pa.Array) -> None:
+    arrow = times.type
+    unit: Any = {pa.date32(): "D", pa.date64(): "ms"}.get(arrow) or arrow.unit
+    if unit == "ns":
+        return  # 64 bits end in the years 1677 and 2262.
+    low, high = (int(np.datetime64(f"{y}-01-01", unit).astype("i8")) for y in ("0000", "10000"))
+    ends = pc.min_max(times.view(pa.int32() if arrow == pa.date32() else pa.int64())).as_py()
+    if times.null_count < len(times) and (ends["min"] < low or ends["max"] >= high):
+        raise DataError(
+            f"a time of type {arrow} is outside of the years 0 to 9999, and has no text: leave "
+            'out "store": "text" in --schema, or the type string'
+        )
 
 
 def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
