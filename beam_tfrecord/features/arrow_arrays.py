@@ -189,12 +189,14 @@ def _check_years(times: pa.Array) -> None:
     arrow = times.type
     unit: Any = {pa.date32(): "D", pa.date64(): "ms"}.get(arrow) or arrow.unit
     if unit == "ns":
-        return  # 64 bits end in the years 1677 and 2262.
-    low, high = (int(np.datetime64(f"{y}-01-01", unit).astype("i8")) for y in ("0000", "10000"))
+        # The years 1677 to 2262. Arrow cannot parse the first second.
+        low, high = 10**9 - 2**63, 2**63
+    else:
+        low, high = (int(np.datetime64(f"{y}-01-01", unit).astype("i8")) for y in ("0000", "10000"))
     ends = pc.min_max(times.view(pa.int32() if arrow == pa.date32() else pa.int64())).as_py()
     if times.null_count < len(times) and (ends["min"] < low or ends["max"] >= high):
         raise DataError(
-            f"a time of type {arrow} is outside of the years 0 to 9999, and has no text: leave "
+            f"a time of type {arrow} is outside of the years that text can have, 0 to 9999: leave "
             'out "store": "text" in --schema, or the type string'
         )
 

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.format.test_manifest import MANIFEST
-
 from beam_tfrecord.errors import BeamTFRecordError
 from beam_tfrecord.format import manifest
 from beam_tfrecord.job_state.run_files import read_index
 from tests.exchange.making import write_entries
+from tests.format.test_manifest import MANIFEST
 from tests.native.broken_bytes import mutated
 
 ROOT = Path(__file__).parents[2]
