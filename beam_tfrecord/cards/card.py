@@ -33,7 +33,7 @@ from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_list
 from beam_tfrecord.format.job_file import JOB_NAME, read_job
-from beam_tfrecord.format.manifest import beside_manifest, manifest_path
+from beam_tfrecord.format.manifest import BY_COLUMN, beside_manifest, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.format.tally import duplicate_lines
@@ -159,7 +159,7 @@ def _page(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> 
         "rows": _sample_rows(dataset),
         "rejects": _rejects(path) if shown["rejected_rows"] else {},
         "made": _made(shown, job),
-        "programs": _programs(path, dataset, label),
+        "programs": _programs(path, dataset, label, found),
     }
 
 
@@ -208,7 +208,8 @@ def _drift_page(before: tuple[str, Dataset], now: tuple[str, Dataset]) -> dict[s
 def _shared_examples(dataset: Dataset) -> str:
     """Return how many examples are in several splits, as text; empty if it cannot be said."""
     finder = DuplicateFinder(dataset.manifest)
-    if not finder.largest:
+    # The column that names the split makes all examples differ.
+    if not finder.largest or dataset.manifest.split_by == BY_COLUMN:
         return ""
     for name in sorted(dataset.split_names, key=lambda name: name == finder.largest):
         for shard in dataset.manifest.splits[name].shards:
@@ -264,7 +265,9 @@ def _made(shown: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:
     return {key: text for key, text in made.items() if text}
 
 
-def _programs(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> dict[str, str]:
+def _programs(
+    path: str | os.PathLike[str], dataset: Dataset, label: str | None, found: Mapping[str, Any]
+) -> dict[str, str]:
     """Return programs that read the dataset, by framework; they run in the folder of the card."""
     filled = [name for name, split in dataset.manifest.splits.items() if split.examples]
     if not filled or not exists(manifest_path(path)):
@@ -275,10 +278,19 @@ def _programs(path: str | os.PathLike[str], dataset: Dataset, label: str | None)
     )
     if label is None or is_list(dataset.schema[label].type):
         label = "…"
-    programs = {
-        "Keras": f"{opened}batches = dataset.keras(label={label!r})\nmodel.fit(batches)",
-        "PyTorch": f"{opened}for batch in dataset.torch(batch_size=256, shuffle=True):\n    …",
+    images = [name for name, of in found.items() if "image" in of]
+    keras = f"beam-tfrecord show {manifest} --code keras --label {shlex.quote(label)} >train.py"
+    if images:
+        chosen = f"label={label!r}, columns={images[0]!r}, image_size=(64, 64)"
+        keras = f"{opened}batches = dataset.keras({chosen})\nmodel.fit(batches)"
+    zeros = {
+        of.name: 0
+        for of in dataset.schema.features
+        if of.nullable and (pa.types.is_integer(of.type) or pa.types.is_floating(of.type))
     }
+    options = f"batch_size=256, shuffle=True{f', defaults={zeros}' if zeros else ''}"
+    torch = f"{opened}for batch in dataset.torch({options}):\n    …"
+    programs = {"Keras": keras, "PyTorch": torch}
     if not is_stage(path):
         programs["TensorFlow alone"] = reading_code(dataset.manifest, "tf", manifest).rstrip()
     return programs

@@ -111,6 +111,8 @@ class Assigner:
 
     def assign(self, batch: Batch, records: Records) -> Assigned:
         """Assign sort keys and splits to the records of a batch."""
+        if not len(records.rows):
+            return Assigned(np.zeros(0, np.uint64), None, 0)
         splits = self._split(batch, records)
         return Assigned(self._sort_keys(batch, records), splits, self._torn(batch, records, splits))
 

@@ -218,10 +218,11 @@ class Block:
         ):
             read = Schema.from_arrow(arrow)
             schema = read if self._given is None else self._given.with_labels_of(read)
-            for column in self._assigner.columns(batch):
-                check_column(column, arrow.names, of=self._layout.flag_of(column))
             self._encoder = Encoder(schema)
         self._encoded_for = arrow
+        # If the user's function failed for all rows, the columns are those of its input.
+        for column in self._assigner.columns(batch) if batch.num_rows else ():
+            check_column(column, arrow.names, of=self._layout.flag_of(column))
         return self._encoder
 
 

@@ -173,7 +173,10 @@ def _check_inputs(
                 f"write numbers with --step vocabulary=…, pass categories={{…}}, {as_dict}",
                 lambda part: part.dtype == "string" and is_text(part.stored.type),
             ),
-            "bytes": (as_dict, lambda part: part.dtype == "string"),
+            "bytes": (
+                f"{as_dict}, or image_size=(64, 64) if they are images",
+                lambda part: part.dtype == "string",
+            ),
             "lists of varying length": (as_dict, lambda part: part.is_ragged),
             "times": (as_dict, lambda part: is_temporal(part.stored.type)),
             "complex numbers": (as_dict, lambda part: part.dtype.startswith("complex")),

@@ -205,6 +205,11 @@ def _label_of(schema: Schema, leaves: dict[str, TFColumn], label: str | None) ->
 
 def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
     rows, columns = seen.get("examples", 0), seen.get("features", {})
+    if images := [name for name, of in columns.items() if "image" in of]:
+        raise UsageError(
+            f"{images[0]!r} has images, and this program is for tables: to train on them, pass "
+            "image_size=(64, 64) to load(…).keras(…)"
+        )
     numbers = [name for name, of in columns.items() if re.fullmatch(r"u?int\d+", of["type"])]
     differing = [n for n in numbers if columns[n]["distinct"] >= 0.9 * rows >= _LEAST_ROWS]
     ids = [name for name in differing if name != label]

@@ -237,7 +237,8 @@ def _tensor_values(column: pa.Array) -> npt.NDArray[Any]:
         return _numbers(column.storage.flatten())  # type: ignore[return-value]
     arrays = column_arrays(column)
     if arrays.dtype == object:
-        arrays = np.concatenate([np.ravel(one) for one in arrays]) if len(arrays) else np.zeros(0)
+        # Without rows the numbers have the type of the column, too.
+        arrays = np.concatenate([np.zeros(0, column.type.dtype), *map(np.ravel, arrays)])
     values = arrays.ravel()
     return values if values.dtype.kind in "fiu" else values.astype(np.float64)
 

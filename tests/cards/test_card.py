@@ -88,6 +88,9 @@ def test_it_shows_what_the_dataset_holds(tmp_path):
     for part in ("Splits", "Sample rows", "How it was made", "Median", "w4", "--split", "error ≤"):
         assert part in text, part
     assert "No two splits share an equal example." in text
+    # A column that names the split makes all examples differ.
+    bt.write(rows, tmp_path / "by", split_column="word")
+    assert "No two splits" not in page_of(tmp_path / "by")[1]
     assert "3 classes" in text
     assert bt.verify(tmp_path / "d").ok
 
@@ -233,7 +236,7 @@ def test_values_that_are_no_numbers_and_no_pictures(tmp_path):
     assert "5 to 7" in shown
     assert shown.count("50.0%") == 4  # the shares of the two splits, and of the two speakers
     assert "2 classes, the rarest 5.0%, the most frequent 95.0%" in shown
-    assert "dataset.keras(label='churn')" in shown
+    assert "show manifest.json --code keras --label churn" in shown
     with pytest.raises(UsageError, match="column 'nope' is not in the schema"):
         bt.card(tmp_path / "d", label="nope")
 

@@ -17,6 +17,7 @@ from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.frameworks.reading_programs import reading_code
 from tests.helpers.made_datasets import make_dataset, write_examples
+from tests.sources.made_images import jpeg
 
 ROWS = 12
 TABLE = pa.table(
@@ -49,6 +50,16 @@ def test_tf_code_runs_and_reads_every_row(tmp_path, compression, capsys):
     assert batch["tags"].to_list()[:3] == [[], [0], [0, 1]]
     assert batch["name"].values.numpy()[0].decode() == "ñ0"
     assert [len(batch["id"]) for batch in found["read"]("test", 2)] == [2, 1]
+
+
+def test_a_program_for_tables_does_not_learn_from_the_names_of_images(tmp_path):
+    for number in range(4):
+        (tmp_path / f"in/{number % 2}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"in/{number % 2}/{number}.jpg").write_bytes(jpeg(number))
+    bt.write(tmp_path / "in", tmp_path / "out")
+    ran = CliRunner().invoke(cli, ["show", str(tmp_path / "out"), "--code", "keras"])
+    assert ran.exit_code
+    assert "'image' has images, and this program is for tables" in ran.output
 
 
 def test_the_model_suits_the_label(tmp_path):

@@ -262,6 +262,17 @@ def test_copies_in_each_split_are_those_that_pandas_counts(tmp_path, monkeypatch
     assert 17_000 < found.copies.number < 23_000
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "int16", "float32", "bool"])
+def test_arrays_of_several_sizes_have_the_numbers_of_numpy(tmp_path, dtype):
+    draw = np.random.default_rng(0)
+    rows = [{"a": draw.integers(0, 200, (size, 2)).astype(dtype)} for size in (1, 4, 2)]
+    bt.write(iter(rows), tmp_path)
+    found = bt.load(tmp_path).stats().to_json()["splits"]["data"]["features"]["a"]
+    values = np.concatenate([np.ravel(row["a"]) for row in rows])
+    assert (found["min"], found["max"]) == (values.min(), values.max())
+    assert found["mean"] == pytest.approx(values.mean(dtype=float))
+
+
 def test_images_are_described():
     from PIL import Image
 

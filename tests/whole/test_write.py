@@ -18,6 +18,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import (
     BeamTFRecordError,
     DataError,
+    RejectedRows,
     TargetExists,
     UsageError,
     options_named_by,
@@ -338,7 +339,7 @@ def test_arguments_that_do_not_fit(parquet, tmp_path, options, message):
 @pytest.mark.parametrize(
     ("name", "function", "cure"),
     [
-        ("a.csv", bt.write, "name it '.*/a/'$"),
+        ("a.csv", bt.write, r"name it '.*/a/', or use .*\.to_csv\('.*/a\.csv'\) of a dataset$"),
         ("a.v1.PARQUET", bt.extract, r"name it '.*/a\.v1/'$"),
         ("a.parquet", bt.write, "name it '.*/a/', or run extract for Parquet files$"),
     ],
@@ -514,3 +515,13 @@ def test_job_json_counts_the_files_that_a_directory_hides(tmp_path, read, data):
     bt.write(tmp_path / "in", tmp_path / "out")
     job = json.loads((tmp_path / "out" / "job.json").read_text())
     assert job["skipped_files"] == {".json": 2, "without a suffix": 1}
+
+
+def test_a_function_that_fails_for_all_rows_is_what_the_error_says(tmp_path):
+    with pytest.raises(RejectedRows, match=r"(?s)2 of 2 rows made the map function fail.*KeyError"):
+        bt.write(
+            {"x": [1, 2]},
+            tmp_path,
+            map=lambda row: {**row, "fold": row["y"]},
+            split_column="fold",
+        )
