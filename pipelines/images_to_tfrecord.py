@@ -33,10 +33,7 @@ def build(p: beam.Pipeline, arguments: argparse.Namespace) -> beam.PCollection[s
         p
         | "Read"
         >> bt.ReadFromImages(
-            arguments.input,
-            labels=arguments.labels,
-            check=arguments.check,
-            resize=arguments.resize,
+            arguments.input, labels=arguments.labels, check=arguments.check, resize=arguments.resize
         )
         | "Keep" >> bt.MapRows(keep)
         | "Write"

@@ -20,13 +20,7 @@ from markupsafe import Markup
 from beam_tfrecord import native
 from beam_tfrecord.base.arguments import has_type
 from beam_tfrecord.base.text import cell, format_size, share_text
-from beam_tfrecord.cards.features import (
-    BY_SPLIT,
-    Note,
-    differences,
-    feature_views,
-    notes_on,
-)
+from beam_tfrecord.cards.features import BY_SPLIT, Note, differences, feature_views, notes_on
 from beam_tfrecord.check.show import order_text, show, source_text
 from beam_tfrecord.check.verify_examples import DuplicateFinder
 from beam_tfrecord.dataset.load import Dataset, load

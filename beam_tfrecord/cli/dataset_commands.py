@@ -47,11 +47,7 @@ EXIT_BAD_DATA = 1
 @package_options
 @log_options
 def show(
-    inputs: tuple[str, ...],
-    as_json: bool,
-    code: str | None,
-    label: str | None,
-    **flags: Any,
+    inputs: tuple[str, ...], as_json: bool, code: str | None, label: str | None, **flags: Any
 ) -> None:
     """Show what INPUT holds: of a dataset splits, shards, and features with their ranges.
 

@@ -82,10 +82,7 @@ class GroupedCommand(click.Command):
         shown = options
         if len(options) > FEW_OPTIONS and not ctx.meta.get(_SHOW_ALL):
             shown = [one for one in options if getattr(one, "common", True)]
-        write_sections(
-            formatter,
-            {group: _records(ctx, shown, group) for group in GROUPS},
-        )
+        write_sections(formatter, {group: _records(ctx, shown, group) for group in GROUPS})
         if hidden := len(options) - len(shown):
             formatter.write_paragraph()
             formatter.write_text(f"{hidden} more options: {ctx.command_path} --help-all")

@@ -20,12 +20,7 @@ import click
 
 from beam_tfrecord._version import __version__
 from beam_tfrecord.base.scratch import remove_scratch
-from beam_tfrecord.cli.base import (
-    SIGNALS,
-    Failure,
-    signal_handler,
-    stdout_failure,
-)
+from beam_tfrecord.cli.base import SIGNALS, Failure, signal_handler, stdout_failure
 from beam_tfrecord.cli.dataset_commands import DATASET_COMMANDS
 from beam_tfrecord.cli.help import write_sections
 from beam_tfrecord.cli.job_commands import JOB_COMMANDS, stats
@@ -113,15 +108,11 @@ def _failure(error: BaseException) -> Failure:
     return Failure(f"unexpected {name}{message} (run with --debug for the traceback)", 2)
 
 
-_COMMANDS = {
-    "Write datasets": JOB_COMMANDS,
-    "Read and check datasets": (*DATASET_COMMANDS, stats),
-}
+_COMMANDS = {"Write datasets": JOB_COMMANDS, "Read and check datasets": (*DATASET_COMMANDS, stats)}
 
 
 @click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:

@@ -312,10 +312,7 @@ class Dataset(Rows):
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    split: str | None = None,
-    columns: Iterable[str] | None = None,
+    path: str | os.PathLike[str], *, split: str | None = None, columns: Iterable[str] | None = None
 ) -> Dataset:
     """Open a dataset; only its manifest is read, or the footers of Parquet files.
 

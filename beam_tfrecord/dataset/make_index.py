@@ -17,13 +17,7 @@ from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path
 from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.records.shard_index import IndexWriter, index_name
 from beam_tfrecord.records.tfrecord import read_blocks
-from beam_tfrecord.storage import (
-    WholeFile,
-    file_size,
-    make_directory,
-    remove_directory,
-    shown_path,
-)
+from beam_tfrecord.storage import WholeFile, file_size, make_directory, remove_directory, shown_path
 
 
 @dataclasses.dataclass(frozen=True)

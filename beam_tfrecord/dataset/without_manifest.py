@@ -18,12 +18,7 @@ from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path, near_datasets
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.tally import Tally
-from beam_tfrecord.records.examples import (
-    Discovered,
-    ForeignRecord,
-    merge_discovered,
-    types_in,
-)
+from beam_tfrecord.records.examples import Discovered, ForeignRecord, merge_discovered, types_in
 from beam_tfrecord.records.tfrecord import detect_compression, read_blocks
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.files import has_suffix

@@ -98,9 +98,7 @@ class Block:
         """
         self.rejects += batch.rejects
         counted = Tally(
-            rows=batch.rows_counted,
-            rejects=count_rejects(batch.rejects),
-            refused=batch.refused,
+            rows=batch.rows_counted, rejects=count_rejects(batch.rejects), refused=batch.refused
         )
         if not batch.data.num_columns:
             # Such a batch carries only counts and rejects: it shows no schema.

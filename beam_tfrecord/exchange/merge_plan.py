@@ -106,10 +106,7 @@ def gather_runs(found: Iterable[RunSet | SpillRun]) -> RunSet:
 
 
 def plan_merges(
-    counts: Mapping[str, BinCounts],
-    layout: Layout,
-    *,
-    task_bytes: int = 0,
+    counts: Mapping[str, BinCounts], layout: Layout, *, task_bytes: int = 0
 ) -> list[tuple[Section, ...]]:
     """Divide the bins of every split into shards, and the shards into tasks."""
     names = split_order(counts, layout)

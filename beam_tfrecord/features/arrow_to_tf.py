@@ -29,13 +29,7 @@ from beam_tfrecord.features.arrow_arrays import (
     uuid_to_text,
     with_nulls_at,
 )
-from beam_tfrecord.features.arrow_types import (
-    bare_type,
-    is_binary,
-    is_list,
-    is_temporal,
-    is_text,
-)
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_values import MISFITS, to_array
 from beam_tfrecord.features.tensors import (

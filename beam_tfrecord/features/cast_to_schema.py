@@ -32,13 +32,7 @@ from beam_tfrecord.features.arrow_arrays import (
     uuid_to_text,
     with_nulls_at,
 )
-from beam_tfrecord.features.arrow_types import (
-    bare_type,
-    is_binary,
-    is_list,
-    is_text,
-    type_to_json,
-)
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_text, type_to_json
 from beam_tfrecord.features.tensors import (
     TensorType,
     join_tensor_types,

@@ -17,13 +17,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import (
-    bare_type,
-    is_binary,
-    is_list,
-    is_temporal,
-    is_text,
-)
+from beam_tfrecord.features.arrow_types import bare_type, is_binary, is_list, is_temporal, is_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import TensorType, item_type
 

@@ -190,12 +190,7 @@ class Manifest:
             DataError: The text is not a manifest, or was changed after it was written.
         """
         return parse_sealed(
-            text,
-            _from_json,
-            where=where,
-            what="a manifest",
-            format=FORMAT,
-            command="write",
+            text, _from_json, where=where, what="a manifest", format=FORMAT, command="write"
         )
 
     @classmethod

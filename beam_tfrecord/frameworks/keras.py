@@ -165,7 +165,7 @@ def _check_inputs(
         "values that may be missing": (
             default if is_single else f"{default}, or nulls='mask' for 0 and a column of masks",
             lambda part: part in missing,
-        ),
+        )
     }
     if is_stacked:
         faults |= {

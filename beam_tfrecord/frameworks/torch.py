@@ -10,11 +10,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.frameworks.torch_tensors import (
-    ImageTensors,
-    Tensors,
-    use_pipe_for_small_tensors,
-)
+from beam_tfrecord.frameworks.torch_tensors import ImageTensors, Tensors, use_pipe_for_small_tensors
 from beam_tfrecord.images import ImageError
 from beam_tfrecord.loading.batches import IMAGE, Batches, Columns
 

@@ -19,13 +19,7 @@ from typing import Any
 
 import msgspec
 
-from beam_tfrecord.errors import (
-    BeamTFRecordError,
-    DataError,
-    StorageError,
-    error_in,
-    error_of_kind,
-)
+from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, error_in, error_of_kind
 from beam_tfrecord.storage import (
     exists,
     is_remote,

@@ -60,9 +60,7 @@ def _bound(options: Any, *args: Any, **given: Any) -> Any:
     return options(*args, **given)
 
 
-def _takes(
-    options: Callable[P, Call],
-) -> Callable[[Callable[[Call], Result]], Callable[P, Result]]:
+def _takes(options: Callable[P, Call]) -> Callable[[Callable[[Call], Result]], Callable[P, Result]]:
     return takes(options, functools.partial(_bound, options))
 
 

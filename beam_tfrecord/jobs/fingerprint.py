@@ -160,12 +160,7 @@ class State:
 
 
 def begin(
-    directory: str,
-    fingerprint: str,
-    files: Sequence[InputFile],
-    *,
-    source: Source,
-    is_mapped: bool,
+    directory: str, fingerprint: str, files: Sequence[InputFile], *, source: Source, is_mapped: bool
 ) -> int:
     """Make the temporary directory of a job, or remove results there that cannot be used again."""
     # The units in a stored plan contain the paths of their files.

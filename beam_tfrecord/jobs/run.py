@@ -27,33 +27,17 @@ from beam_tfrecord.errors import (
     TargetExists,
     UsageError,
 )
-from beam_tfrecord.format.job_file import (
-    JOB_NAME,
-    SETTINGS,
-    WITHOUT_FUNCTIONS,
-    add_to_job,
-)
+from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, WITHOUT_FUNCTIONS, add_to_job
 from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.job_state.job import Identity, check_free
 from beam_tfrecord.job_state.progress_files import watch
 from beam_tfrecord.job_state.worker_errors import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.jobs.existing_output import same_output
-from beam_tfrecord.jobs.fingerprint import (
-    State,
-    begin,
-    input_info,
-    progress_of,
-    remove_unmarked,
-)
+from beam_tfrecord.jobs.fingerprint import State, begin, input_info, progress_of, remove_unmarked
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.assemble import warn_of
-from beam_tfrecord.publish.transaction import (
-    abandon,
-    clear_leftovers,
-    give_up,
-    remove_leftovers,
-)
+from beam_tfrecord.publish.transaction import abandon, clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners import start, traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile
@@ -62,14 +46,7 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord import check_apart
-from beam_tfrecord.storage import (
-    Lease,
-    exists,
-    is_remote,
-    lease,
-    list_names,
-    make_directory,
-)
+from beam_tfrecord.storage import Lease, exists, is_remote, lease, list_names, make_directory
 
 _LOGGER = logging.getLogger(__name__)
 

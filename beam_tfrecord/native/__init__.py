@@ -4,12 +4,7 @@ Its extension modules are `_records`, `_csv` for CSV text, and `_index` for sing
 index of a shard. The ``.pyi`` files document all functions.
 """
 
-from beam_tfrecord.native._index import (
-    find_blocks,
-    index_records,
-    pick_records,
-    read_records,
-)
+from beam_tfrecord.native._index import find_blocks, index_records, pick_records, read_records
 from beam_tfrecord.native._records import (
     XXH64,
     canonical_hashes,

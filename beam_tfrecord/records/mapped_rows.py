@@ -25,12 +25,7 @@ import pyarrow.compute as pc
 from beam_tfrecord import native
 from beam_tfrecord.base.text import cell, text_by
 from beam_tfrecord.features.python_rows import python_rows
-from beam_tfrecord.features.python_values import (
-    MISFITS,
-    as_row,
-    plain_values,
-    to_array,
-)
+from beam_tfrecord.features.python_values import MISFITS, as_row, plain_values, to_array
 from beam_tfrecord.records.row_types import RowsInColumns, in_columns, values_of
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, MAX_VALUE_CHARS, Batch, Origin, Reject
 from beam_tfrecord.rows.user_function import is_users_file

@@ -67,8 +67,7 @@ class FlinkOptions(PipelineOptions):
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
         parser.add_argument(
-            "--worker_command",
-            help="Path of beam-tfrecord-boot on the hosts of TaskManagers.",
+            "--worker_command", help="Path of beam-tfrecord-boot on the hosts of TaskManagers."
         )
 
 

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.options.jobs import beam_words
-from beam_tfrecord.runners import (
-    EMBEDDED_JOB_SERVICE,
-    asked_workers,
-    check_runner_name,
-    traits_of,
-)
+from beam_tfrecord.runners import EMBEDDED_JOB_SERVICE, asked_workers, check_runner_name, traits_of
 
 if TYPE_CHECKING:
     import apache_beam as beam

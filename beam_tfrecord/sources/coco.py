@@ -164,12 +164,7 @@ class Masks:
         return [_png(self._pixels(runs).astype(np.uint8), size) for runs in self.runs]
 
     def classes(
-        self,
-        categories: Sequence[int],
-        crowds: Sequence[int],
-        size: tuple[int, int],
-        *,
-        most: int,
+        self, categories: Sequence[int], crowds: Sequence[int], size: tuple[int, int], *, most: int
     ) -> bytes:
         """Return one PNG with the number of the category in each pixel, 0 where no object is.
 

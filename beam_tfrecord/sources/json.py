@@ -391,11 +391,7 @@ def _address(lines: Lines, unit: Unit, first_row: int) -> tuple[str, int] | None
 
 
 def _batch(
-    unit: Unit,
-    schema: pa.Schema,
-    lines: Lines,
-    first_row: int,
-    address: tuple[str, int] | None,
+    unit: Unit, schema: pa.Schema, lines: Lines, first_row: int, address: tuple[str, int] | None
 ) -> Batch:
     """Return the rows of some lines, of which the first is row `first_row` of the unit."""
     partitions = dict(unit.file.partitions)

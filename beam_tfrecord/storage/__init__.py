@@ -37,13 +37,7 @@ from beam_tfrecord.storage.paths import (
 )
 from beam_tfrecord.storage.read_only import BeamFilesystem, WebServers
 from beam_tfrecord.storage.s3 import S3Storage
-from beam_tfrecord.storage.zips import (
-    ZipFilesystem,
-    is_in_zip,
-    shown_path,
-    split_zip_url,
-    zip_url,
-)
+from beam_tfrecord.storage.zips import ZipFilesystem, is_in_zip, shown_path, split_zip_url, zip_url
 
 # Large enough that the number of calls costs no time.
 WRITE_BYTES = 8 * 2**20

@@ -23,20 +23,10 @@ from beam_tfrecord.records.mapped_rows import Mapped, call_on_rows, error_text, 
 from beam_tfrecord.records.row_types import RowTypes, in_columns, infer_row_types, returned_schema
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_global_window, in_one_window
-from beam_tfrecord.transforms.kept_rows import (
-    FILES,
-    FOUND,
-    RowKeeper,
-    typed_batches,
-)
+from beam_tfrecord.transforms.kept_rows import FILES, FOUND, RowKeeper, typed_batches
 from beam_tfrecord.transforms.read_batches import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
-from beam_tfrecord.transforms.steps import (
-    apply_step,
-    check_batches,
-    remember_reader,
-    step_label,
-)
+from beam_tfrecord.transforms.steps import apply_step, check_batches, remember_reader, step_label
 
 RowFunction = Callable[[dict[str, Any]], Any]
 

@@ -29,12 +29,7 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, batch_of_example
 from beam_tfrecord.rows.beam import in_global_window, in_one_window
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.transforms.kept_rows import FILES, FOUND, RowKeeper, typed_batches
-from beam_tfrecord.transforms.steps import (
-    cannot_write,
-    check_batches,
-    check_input,
-    kind_of,
-)
+from beam_tfrecord.transforms.steps import cannot_write, check_batches, check_input, kind_of
 
 _BATCH_BYTES = 16 * 2**20
 # One of so many rows is measured, since that takes longer than to add it.

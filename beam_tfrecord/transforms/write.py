@@ -205,9 +205,7 @@ def _compression_and_suffix(
 
 
 def write_batches(
-    batches: Sequence[beam.PCollection[Batch]],
-    job: Job,
-    done: beam.PCollection[Done] | None = None,
+    batches: Sequence[beam.PCollection[Batch]], job: Job, done: beam.PCollection[Done] | None = None
 ) -> beam.PCollection[str]:
     """Write batches as one dataset or stage; return the paths of its files."""
     return publish_once(batches[0].pipeline, job, write_files(batches, job, done))
@@ -236,11 +234,7 @@ class ExtractToParquet(Sink):
     """
 
     def __init__(
-        self,
-        output: str | os.PathLike[str],
-        *,
-        max_rejects: int | str = 0,
-        overwrite: bool = False,
+        self, output: str | os.PathLike[str], *, max_rejects: int | str = 0, overwrite: bool = False
     ) -> None:
         super().__init__()
         self.target = target = directory_target(output)

@@ -432,11 +432,6 @@ LOADERS: dict[str, Loader] = {
         "tensorflow", ("tensorflow",), "tfrecord", write_ours, read_by_hand, workers=(None,)
     ),
     "beam_tfrecord-tf": Loader(
-        "tensorflow",
-        ("tensorflow", *OURS),
-        "tfrecord",
-        write_ours,
-        read_ours_tf,
-        workers=(None,),
+        "tensorflow", ("tensorflow", *OURS), "tfrecord", write_ours, read_ours_tf, workers=(None,)
     ),
 }

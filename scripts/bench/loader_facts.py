@@ -31,10 +31,7 @@ class Facts:
     source: str
 
 
-_HF = {
-    "checksums": "no, those of the download only",
-    "other_readers": "Arrow",
-}
+_HF = {"checksums": "no, those of the download only", "other_readers": "Arrow"}
 _OURS = Facts(
     shuffle="permutation of all; within windows in object stores",
     resume="exact, torch and Grain; tf from the start of a batch",

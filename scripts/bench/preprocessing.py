@@ -18,12 +18,7 @@ from ours import write_dataset
 from tables import ROW_GROUP_ROWS
 from work import Bench, Measured, Work, bytes_below
 
-STEPS = [
-    "impute=f0,f1",
-    "zscore=f0,f1,f2,f3,i0",
-    "vocabulary=s0",
-    "vocabulary=s1:top_k=10000",
-]
+STEPS = ["impute=f0,f1", "zscore=f0,f1,f2,f3,i0", "vocabulary=s0", "vocabulary=s1:top_k=10000"]
 FLOATS = ("f0", "f1", "f2", "f3")
 
 

@@ -106,12 +106,7 @@ def as_markdown(results: Mapping[str, Sequence[Outcome]]) -> str:
 
 def as_json(results: Mapping[str, Sequence[Outcome]], **about: Any) -> dict[str, Any]:
     """Return everything measured, with medians and bars, ready for JSON."""
-    metrics: tuple[Metric, ...] = (
-        "seconds",
-        "rows_per_second",
-        "rows_per_cpu_second",
-        "peak_rss",
-    )
+    metrics: tuple[Metric, ...] = ("seconds", "rows_per_second", "rows_per_cpu_second", "peak_rss")
     return {
         **about,
         "cases": {

@@ -24,10 +24,7 @@ def _record_stream(bench: Bench) -> Path:
 
 
 def _compress(
-    bench: Bench,
-    *,
-    compress: Callable[[bytes], Iterable[bytes]],
-    flush: Callable[[], bytes],
+    bench: Bench, *, compress: Callable[[bytes], Iterable[bytes]], flush: Callable[[], bytes]
 ) -> Measured:
     stream = _record_stream(bench)
 

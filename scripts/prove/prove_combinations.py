@@ -14,13 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.images.picture_combinations import PICTURES, check_picture, is_sound_picture
-from tests.whole.combinations import (
-    PIPELINES,
-    Case,
-    check_pipeline,
-    covering,
-    is_sound_pipeline,
-)
+from tests.whole.combinations import PIPELINES, Case, check_pipeline, covering, is_sound_pipeline
 
 # What must be refused: the first level of every factor, but for these.
 _REFUSED: tuple[Case, ...] = (

@@ -28,10 +28,7 @@ def prove_family(columns: st.SearchStrategy[Column], examples: int) -> dict[str,
     compared = {"columns": 0, "values": 0}
 
     @settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
+        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
     )
     @given(columns)
     def check(column: Column) -> None:

@@ -34,9 +34,7 @@ def filtered(path, text, **options):
 
 def prune_nothing(patch):
     patch.setattr(
-        PieceBounds,
-        "may_match",
-        lambda bounds, *_: pa.repeat(pa.scalar(True), bounds.count),
+        PieceBounds, "may_match", lambda bounds, *_: pa.repeat(pa.scalar(True), bounds.count)
     )
 
 

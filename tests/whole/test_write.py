@@ -520,8 +520,5 @@ def test_job_json_counts_the_files_that_a_directory_hides(tmp_path, read, data):
 def test_a_function_that_fails_for_all_rows_is_what_the_error_says(tmp_path):
     with pytest.raises(RejectedRows, match=r"(?s)2 of 2 rows made the map function fail.*KeyError"):
         bt.write(
-            {"x": [1, 2]},
-            tmp_path,
-            map=lambda row: {**row, "fold": row["y"]},
-            split_column="fold",
+            {"x": [1, 2]}, tmp_path, map=lambda row: {**row, "fold": row["y"]}, split_column="fold"
         )

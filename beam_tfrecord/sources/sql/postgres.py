@@ -172,10 +172,7 @@ _EXACT: dict[str, pa.DataType] = {
 # them by thirty years, and they wrap around.
 _INFINITIES = {
     32: {-(2**31) + 10_956: "infinity", -(2**31) + 10_957: "-infinity"},
-    64: {
-        -(2**63) + 946_684_799_999_999: "infinity",
-        -(2**63) + 946_684_800_000_000: "-infinity",
-    },
+    64: {-(2**63) + 946_684_799_999_999: "infinity", -(2**63) + 946_684_800_000_000: "-infinity"},
 }
 # 4713 BC: PostgreSQL has no earlier timestamp, so a smaller number is one that has wrapped around.
 _FIRST_MOMENT = -210_866_803_200_000_000
