@@ -137,7 +137,8 @@ class _Others:
         _, failures = self.loaded
         return UsageError(
             f"cannot tell what {shown_path(path)!r} holds: {why} {_SUFFIXES}: "
-            f"pass --from {'|'.join(self.kinds)}{failures}"
+            f"pass --from {'|'.join(self.kinds)}{failures}; for sound, video or HDF5 see "
+            "docs/recipes.md"
         )
 
 
