@@ -22,6 +22,25 @@ FOREIGN = re.compile(
 )
 
 
+PUBLIC = {"beam_tfrecord", "beam_tfrecord.errors", "beam_tfrecord.testing"}
+# Rooms of kernels and pure functions, which tests call themselves.
+FUNCTIONS = ("native", "records", "format", "features")
+INNER_IMPORTS = 167
+IMPORT = re.compile(r"^from (beam_tfrecord[\w.]*) import", re.MULTILINE)
+
+
+def test_no_more_tests_than_there_are_import_inner_modules():
+    inner = [
+        path
+        for path in tracked_files()
+        if re.fullmatch(r"test_\w+\.py", path.name)
+        and path.relative_to(ROOT).parts[1] not in FUNCTIONS
+        and set(IMPORT.findall(path.read_text(encoding="utf-8"))) - PUBLIC
+    ]
+    assert len(inner) <= INNER_IMPORTS, "test what is promised, through public names"
+    assert len(inner) == INNER_IMPORTS, f"write INNER_IMPORTS = {len(inner)}: it only falls"
+
+
 def _scripts():
     shell = [path for path in (ROOT / "scripts").rglob("*") if path.is_file() and not path.suffix]
     return [*shell, ROOT / ".ci" / "run"]
