@@ -11,6 +11,7 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.base.progress import Progress, adder
+from beam_tfrecord.base.text import repeated
 from beam_tfrecord.dataset.without_manifest import compression_of, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path
@@ -75,6 +76,8 @@ def index(
             f"{shown_path(compressed[0])!r} is compressed, so a reader cannot begin in the middle "
             "of it: write it without compression to index it, or name plain files alone"
         )
+    if shared := repeated(index_name(name) for name, _ in shards):
+        raise UsageError(f"two files would have the index {shared[0]!r}: rename one of them")
     advance = adder(
         progress, "indexing", sum(file_size(os.path.join(directory, name)) for name, _ in shards)
     )

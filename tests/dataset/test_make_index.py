@@ -59,6 +59,13 @@ def test_a_file_of_another_program_is_indexed(tmp_path):
     assert found == payloads
 
 
+def test_two_files_do_not_share_an_index(tmp_path):
+    for name in ("x", "x.tfrecord"):
+        write_records(tmp_path / name, [name.encode()])
+    with pytest.raises(UsageError, match=r"two files would have the index '_index/idx-x': rename"):
+        bt.index(f"{tmp_path}/x*")
+
+
 def test_what_cannot_be_indexed(dataset, tmp_path):
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(UsageError, match="no dataset at"):
