@@ -243,6 +243,9 @@ class Encoder:
             if (ranged := self._ranged[i]) is not None:
                 values = tf_arrays.column(self._firsts[i] + ranged)
                 low, high, nan = value_range(values if indices is None else values.take(indices))
+            elif pa.types.is_floating(array.type):  # stored as bytes
+                values = array if indices is None else array.take(indices)
+                nan = pc.sum(pc.is_nan(values.cast(pa.float64()))).as_py() or 0
             error = max(float(largest[i]), self._errors.get(i, 0.0))
             name = self.schema.features[i].name
             stats[name] = ColumnStats(missing, low, high, error, nan, null_structs)

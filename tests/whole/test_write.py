@@ -424,6 +424,13 @@ def test_variants_of_a_row_in_two_splits_get_a_warning(
     assert [str(one.message) for one in recwarn] == expected * is_torn
 
 
+def test_nan_of_exact_numbers_gets_a_warning(tmp_path, recwarn):
+    seen = bt.write({"x": np.array([1.0, np.nan, 2.0])}, tmp_path / "out").schema["x"]
+    assert (seen.store, seen.observed.nan) == ("bytes", 1)
+    (warning,) = recwarn
+    assert "in 'x' (1 value)" in str(warning.message)
+
+
 @pytest.mark.slow
 def test_nan_is_counted_and_gets_a_warning(tmp_path, recwarn):
     nan = float("nan")
