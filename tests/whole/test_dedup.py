@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange import merge
-from tests.helpers.effort import examples
+from tests.helpers.effort import WHOLE
 from tests.helpers.records import read_records
 
 SCHEMA = pa.schema(
@@ -41,7 +41,7 @@ MANY = st.lists(ROWS, min_size=1, max_size=9).flatmap(
 )
 
 
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=20 if WHOLE else 2, deadline=None)
 @given(rows=MANY, key=st.sampled_from([(), ("n",)]), section_bytes=st.sampled_from([1, 2**20]))
 def test_copies_leave_no_trace(rows, key, section_bytes):
     single = list({repr(sorted(row.items())): row for row in rows}.values())
