@@ -9,45 +9,45 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.sources.typed_files import OpenTable, Part, TypedFiles
+from beam_tfrecord.sources.typed_files import OpenTable, Piece, TypedFiles
 
 RECORD = np.dtype([("time", "<i8"), ("value", "<f4")])
 SCHEMA = pa.schema([("time", pa.timestamp("us")), ("value", pa.float32())])
-PART_ROWS = 2**16
+PIECE_ROWS = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
 class Readings(TypedFiles):
-    """Records of 12 bytes; a part is some of them."""
+    """Records of 12 bytes; a piece is some of them."""
 
     kind: ClassVar[str] = "readings"
     title: ClassVar[str] = "readings"  # In messages about damaged files.
     suffixes: ClassVar[tuple[str, ...]] = (".readings",)
-    faults = (OSError, ValueError)  # What `open`, its parts and `read` raise for a damaged file.
+    faults = (OSError, ValueError)  # What `open`, its pieces and `read` raise for a damaged file.
 
     def open(self, raw: pa.NativeFile, file: InputFile) -> OpenTable:
-        """Say which columns and parts a file has, and how parts are read."""
+        """Say which columns and pieces a file has, and how pieces are read."""
         if file.bytes % RECORD.itemsize:
             raise ValueError("its last record is cut off")
         rows = file.bytes // RECORD.itemsize
-        return OpenTable(SCHEMA, parts_of(rows), functools.partial(read, raw))
+        return OpenTable(SCHEMA, pieces_of(rows), functools.partial(read, raw))
 
 
-def parts_of(rows: int) -> Iterator[Part]:
-    """Yield the parts of a file."""
-    for start in range(0, rows, PART_ROWS):
-        stop = min(start + PART_ROWS, rows)
+def pieces_of(rows: int) -> Iterator[Piece]:
+    """Yield the pieces of a file."""
+    for start in range(0, rows, PIECE_ROWS):
+        stop = min(start + PIECE_ROWS, rows)
         nbytes = (stop - start) * RECORD.itemsize
-        yield Part(start, stop, stop - start, nbytes, nbytes)
+        yield Piece(start, stop, stop - start, nbytes, nbytes)
 
 
 def read(
     raw: pa.NativeFile, start: int, stop: int, fields: pa.Schema, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of some parts of a file."""
+    """Yield some columns of some pieces of a file."""
     raw.seek(start * RECORD.itemsize)
-    for first in range(start, stop, PART_ROWS):
-        count = min(PART_ROWS, stop - first)
+    for first in range(start, stop, PIECE_ROWS):
+        count = min(PIECE_ROWS, stop - first)
         records = np.frombuffer(raw.read(count * RECORD.itemsize), RECORD)
         columns = [pa.array(records[field.name]).view(field.type) for field in fields]
         yield pa.RecordBatch.from_arrays(columns, fields.names)

@@ -31,7 +31,7 @@ class TestReadings(SourceConformance):
 
     @pytest.fixture(autouse=True)
     def _use_small_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(readings_source, "PART_ROWS", 16)
+        monkeypatch.setattr(readings_source, "PIECE_ROWS", 16)
 
     def rows(self, count: int, *, first: int = 0) -> list[Row]:
         """Return rows of a second each."""

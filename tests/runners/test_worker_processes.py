@@ -5,6 +5,7 @@ and closures of the program itself.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -368,7 +369,8 @@ def test_a_seed_decides_the_random_numbers_of_each_worker(program, tmp_path):
     for _ in range(2):
         out, err, code = ended(program(textwrap.dedent(body) + WRITE))
         assert code == 0, err
-        runs.append(sorted(out.split()))
+        # Lines of two processes may follow each other without an end between them.
+        runs.append(sorted(re.findall(r"0\.\d+?(?=0\.|\s|$)", out)))
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == 2
 
