@@ -137,8 +137,8 @@ class _Others:
         _, failures = self.loaded
         return UsageError(
             f"cannot tell what {shown_path(path)!r} holds: {why} {_SUFFIXES}: "
-            f"pass --from {'|'.join(self.kinds)}{failures}; for sound, video or HDF5 see "
-            "docs/recipes.md"
+            f"pass --from {'|'.join(self.kinds)}, or see docs/recipes.md for sound, video and "
+            f"HDF5{failures}"
         )
 
 
