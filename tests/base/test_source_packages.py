@@ -201,7 +201,8 @@ def test_a_defective_package_matters_only_if_it_is_needed(install, tmp_path, cha
     assert str(error.value) == message
     with pytest.raises(UsageError, match=r"cannot tell what .* holds: ") as error:
         make_source(tmp_path / "x.words")
-    assert str(error.value).endswith(f"|words|good; {message}")
+    assert "|words|good, or see docs" in str(error.value)
+    assert str(error.value).endswith(f"; {message}")
 
 
 def test_remote_workers_get_its_module(install):
