@@ -77,6 +77,11 @@ def value_type(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
+def unit_of(arrow: pa.DataType) -> Any:
+    """Return the unit of a temporal type, as NumPy names it: ``D`` for days, ``s`` to ``ns``."""
+    return {pa.date32(): "D", pa.date64(): "ms"}.get(arrow) or arrow.unit
+
+
 def has_values(arrow: pa.DataType) -> bool:
     """Return whether `arrow` has more values than null, empty lists and structs of these."""
     if pa.types.is_nested(arrow):

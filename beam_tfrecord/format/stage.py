@@ -137,7 +137,8 @@ def _parquet_type(arrow: pa.DataType) -> pa.DataType:
     """
     if isinstance(arrow, pa.FixedShapeTensorType):
         return _parquet_type(arrow.storage_type)
-    if pa.types.is_fixed_size_list(arrow) and str(arrow.value_type).endswith("_view"):
+    is_view = (pa.types.is_string_view, pa.types.is_binary_view)
+    if pa.types.is_fixed_size_list(arrow) and any(is_it(arrow.value_type) for is_it in is_view):
         raise UsageError("a fixed-size list of views")
     if pa.types.is_fixed_size_list(arrow) or pa.types.is_list(arrow):
         return pa.list_(_parquet_type(arrow.value_type))

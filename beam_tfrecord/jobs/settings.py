@@ -203,9 +203,10 @@ def _shared(call: JobOptions, source: Source) -> dict[str, Any]:
     """Return the fields of `JobSettings`."""
     stem, suffix = os.path.splitext(os.fspath(call.output))
     if suffix.lower() in KINDS_BY_SUFFIX:
-        others = {".parquet": ", or run extract for Parquet files"}
-        frame = "load(…).to_pandas()"
-        others[".csv"] = f", or use {frame}.to_csv({os.fspath(call.output)!r}) of a dataset"
+        others = {
+            ".parquet": ", or run extract for Parquet files",
+            ".csv": f", or use load(…).to_pandas().to_csv({os.fspath(call.output)!r}) of a dataset",
+        }
         other = others.get(suffix, "") if isinstance(call, WriteOptions) else ""
         raise UsageError(f"the output is a directory: name it {stem + '/'!r}{other}")
     return {

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-UInt64Array = npt.NDArray[np.uint64]
-Int64Array = npt.NDArray[np.int64]
+from beam_tfrecord.native.values import Int64Array, UInt64Array
 
 KEPT = 2048
 _HIGHEST = 2**64 - 1

@@ -20,15 +20,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.stats.distinct import (
-    KEPT,
-    Distinct,
-    Int64Array,
-    add_equal,
-    mix,
-    run_starts,
-    unmix,
-)
+from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.stats.distinct import KEPT, Distinct, add_equal, mix, run_starts, unmix
 from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums, int_sums
 
 Kind = Literal["int", "uint", "float"]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, counted, share_text, text_table
-from beam_tfrecord.features.arrow_types import is_binary, type_text, value_type
+from beam_tfrecord.features.arrow_types import is_binary, type_text, unit_of, value_type
 from beam_tfrecord.format.tally import duplicate_lines, duplicates_to_json
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats
@@ -224,8 +224,7 @@ def shown(value: float | None, *, arrow: pa.DataType) -> Any:
         whole = min(max(round(value), 1 - 2**63), 2**63 - 1)
         if pa.types.is_duration(arrow):
             return json_value(np.timedelta64(whole, arrow.unit))
-        unit: Any = {pa.date32(): "D", pa.date64(): "ms"}.get(arrow) or arrow.unit
-        text = re.sub(r"\.0+$", "", str(np.datetime64(whole, unit)))
+        text = re.sub(r"\.0+$", "", str(np.datetime64(whole, unit_of(arrow))))
         day, _, clock = text.partition("T")
         if pa.types.is_time(arrow):
             return clock if day == "1970-01-01" else "24:00:00"

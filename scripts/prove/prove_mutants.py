@@ -52,11 +52,11 @@ def prove(*, mutants: int = 200, seed: int = 1) -> dict[str, Any]:
         ]
         survivors, killed = [], 0
         for path, number, room in draw.sample(places, min(mutants, len(places))):
-            told = _mutant(path, number)
-            if _is_noticed(Path(scratch), told[0], path, _ROOMS[room]):
+            code, change = _mutant(path, number)
+            if _is_noticed(Path(scratch), code, path, _ROOMS[room]):
                 killed += 1
             else:
-                survivors.append(f"{path.relative_to(scratch)}:{told[1]}")
+                survivors.append(f"{path.relative_to(scratch)}:{change}")
                 print("lives:", survivors[-1], file=sys.stderr, flush=True)
     tried = killed + len(survivors)
     share = round(killed / max(tried, 1), 3)

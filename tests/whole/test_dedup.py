@@ -60,8 +60,8 @@ def test_copies_leave_no_trace(rows, key, section_bytes):
             )
         assert outputs["many"] == outputs["single"]
         remarks = json.loads(Path(scratch, "many", "job.json").read_text())["remarks"]
-        told = [line for line in remarks if line.startswith("--dedup left out ")]
-        assert [int(line.split()[3]) for line in told] == (
+        counts = [line for line in remarks if line.startswith("--dedup left out ")]
+        assert [int(line.split()[3]) for line in counts] == (
             [len(rows) - len(single)] if len(rows) > len(single) else []
         )
 
