@@ -36,10 +36,10 @@ import pyarrow as pa
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError, DataError, InputChanged, UsageError
-from beam_tfrecord.job_state.stored_state import load_groups, save_groups
+from beam_tfrecord.job_state.stored_state import load_tasks, save_tasks
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.sources.base import Source, Unit
-from beam_tfrecord.sources.groups import group_units
+from beam_tfrecord.sources.read_tasks import pack_units
 from beam_tfrecord.transforms.read_batches import ReadBatches
 
 __all__ = ["SCHEMA", "Row", "SourceConformance", "some_rows"]
@@ -347,9 +347,9 @@ class SourceConformance:
         self._write(tmp_path, x=self.rows(300))
         source = self.open(tmp_path)
         # What else is read cannot be compared with what an earlier attempt has read.
-        groups = group_units(self._units(source) if source.is_stable else [])
-        save_groups(str(tmp_path), groups)
-        assert load_groups(str(tmp_path), source) == groups
+        tasks = pack_units(self._units(source) if source.is_stable else [])
+        save_tasks(str(tmp_path), tasks)
+        assert load_tasks(str(tmp_path), source) == tasks
 
     def test_workers_and_batch_size_do_not_change_a_dataset(self, tmp_path: Path) -> None:
         """A pipeline writes the same bytes with one worker as with two and small batches."""

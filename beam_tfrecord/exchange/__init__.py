@@ -2,7 +2,7 @@
 
 To shuffle records, workers encode them (`block`), sort them into *runs*, which are sorted spill
 files (`spill`), plan the shards (`merge_plan`) and merge the runs into them (`merge`). Without a
-shuffle, `output_writers` write each *group of units*, the part of the input that one task reads,
+shuffle, `output_writers` write each *task*, the units that one worker reads together,
 straight to TFRecord shards or Parquet files. `write_steps` builds the Beam steps;
 the other modules do not use Beam.
 """

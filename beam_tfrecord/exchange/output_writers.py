@@ -1,7 +1,7 @@
 """Writes the files of a job: TFRecord shards, and the Parquet files of a stage (``extract``).
 
 `ShardWriter` writes one shard. `DirectWriter` and `StageWriter` write without a shuffle, in source
-order: each *group of units*, the part of the input that one task reads, gets files of its own.
+order: each *task*, the units that one worker reads together, gets files of its own.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ShardWriter:
 class DirectWriter(BlockWriter[FinishedShard]):
     """Writes batches to shards in the order in which they arrive, and ends shards by their size.
 
-    Where a shard ends depends only on the records of its group, never on the size of batches.
+    Where a shard ends depends only on the records of its task, never on the size of batches.
     """
 
     def __init__(self, job: Job) -> None:
@@ -105,22 +105,22 @@ class DirectWriter(BlockWriter[FinishedShard]):
         self._compression = layout.compression
         self._limit = int((layout.shards.shard_bytes or DEFAULT_SHARD_BYTES) * (1 + SLACK))
         self._split = layout.splits.names[0]
-        self._group = 0
+        self._task = 0
         self._number = 0
         self._size = 0
         self._writer: ShardWriter | None = None
 
     def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the shards that it completes."""
-        group = batch.group or 0
-        if group != self._group:
-            yield from self.end_group()
-            self._group, self._number = group, 0
+        task = batch.task or 0
+        if task != self._task:
+            yield from self.end_task()
+            self._task, self._number = task, 0
         yield from super().add(batch)
 
-    def end_group(self) -> Iterator[FinishedShard]:
-        """Write the remaining records of a group; yield its last shards."""
-        yield from super().end_group()
+    def end_task(self) -> Iterator[FinishedShard]:
+        """Write the remaining records of a task; yield its last shards."""
+        yield from super().end_task()
         if self._writer is not None:
             yield self._close()
 
@@ -148,7 +148,7 @@ class DirectWriter(BlockWriter[FinishedShard]):
 
     def _append(self, data: UInt8Array, starts: Int64Array) -> None:
         if self._writer is None:
-            order = (self._group, self._number)
+            order = (self._task, self._number)
             self._writer = ShardWriter(self._directory, self._split, order, self._compression)
             self._number += 1
         self._writer.write(data, starts - starts[0])
@@ -163,7 +163,7 @@ class DirectWriter(BlockWriter[FinishedShard]):
 class StageWriter:
     """Writes batches to Parquet files in the order in which they arrive.
 
-    Where a file ends depends only on the batches of its group, so every attempt writes the same
+    Where a file ends depends only on the batches of its task, so every attempt writes the same
     files.
     """
 
@@ -171,7 +171,7 @@ class StageWriter:
         self._directory = job.directory
         self._came = self._staged = self._inside = pa.schema([])
         self._inputs = job.inputs
-        self._group: tuple[int, ...] = ()
+        self._task: tuple[int, ...] = ()
         self._number = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -182,12 +182,12 @@ class StageWriter:
 
     def add(self, batch: Batch) -> Iterator[FinishedShard]:
         """Write a batch; yield the files that it completes."""
-        group: tuple[int, ...] = (batch.group or 0,)
+        task: tuple[int, ...] = (batch.task or 0,)
         if self._inputs.count > 1:
-            group = (self._inputs.number(batch.step_path), *group)
-        if group != self._group:
-            yield from self.end_group()
-            self._group, self._number = group, 0
+            task = (self._inputs.number(batch.step_path), *task)
+        if task != self._task:
+            yield from self.end_task()
+            self._task, self._number = task, 0
         if batch.encoded:
             raise DataError("serialized examples have no columns to stage: give rows, or batches")
         if batch.split is not None:
@@ -203,14 +203,14 @@ class StageWriter:
             if piece.num_rows:
                 yield from self._add_rows(to_file(piece.data, self._staged, self._inside))
 
-    def end_group(self) -> Iterator[FinishedShard]:
-        """Finish the last file of a group, and yield it."""
+    def end_task(self) -> Iterator[FinishedShard]:
+        """Finish the last file of a task, and yield it."""
         yield from self._write_row_group()
         if self._file is not None:
             yield self._close()
 
     def take_tally(self) -> Tally:
-        """Return the sums since the last call; call it only after `end_group`."""
+        """Return the sums since the last call; call it only after `end_task`."""
         spill_rejects(self, self._directory)
         tally, self.tally = self.tally, Tally()
         return tally
@@ -259,7 +259,7 @@ class StageWriter:
         table = pa.Table.from_batches(self._pending, self._inside)
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
         if self._file is None:
-            order = (*self._group, self._number)
+            order = (*self._task, self._number)
             self._file = _StageFile(self._directory, order, self._inside)
             self._number += 1
         if self._file.write(table) >= FILE_BYTES:

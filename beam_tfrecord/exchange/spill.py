@@ -152,7 +152,7 @@ def write_run(
 class BlockWriter(abc.ABC, Generic[F]):
     """Base class: collects encoded batches in a block, and writes the block once it is full.
 
-    Each group of units, the input of a task, gets outputs of its own.
+    Each task gets outputs of its own.
     """
 
     def __init__(self, job: Job, full_bytes: int) -> None:
@@ -170,12 +170,12 @@ class BlockWriter(abc.ABC, Generic[F]):
             if self._block.size >= self._full_bytes:
                 yield from self._write()
 
-    def end_group(self) -> Iterator[F]:
-        """Write the remaining records of a group; yield its last outputs."""
+    def end_task(self) -> Iterator[F]:
+        """Write the remaining records of a task; yield its last outputs."""
         yield from self._write()
 
     def take_tally(self) -> Tally:
-        """Return the sums since the last call; call it only after `end_group`."""
+        """Return the sums since the last call; call it only after `end_task`."""
         spill_rejects(self._block, self._directory)
         tally = self._block.tally
         self._block.clear()
@@ -196,13 +196,13 @@ class Spiller(BlockWriter[SpillRun]):
     def __init__(self, job: Job, *, run_bytes: int = RUN_BYTES) -> None:
         super().__init__(job, run_bytes)
         self._token = uuid.uuid4().hex
-        self._group = "rows"
+        self._task = "rows"
         self._written = 0
 
     def add(self, batch: Batch) -> Iterator[SpillRun]:
         """Write a batch; yield the runs that it completes."""
-        place = batch.place
-        self._group = "rows" if place is None else place.key[:12]
+        position = batch.position
+        self._task = "rows" if position is None else position.key[:12]
         return super().add(batch)
 
     def _write(self) -> Iterator[SpillRun]:
@@ -211,7 +211,7 @@ class Spiller(BlockWriter[SpillRun]):
             # The names of a spiller's runs sort as they were written: in source order, records of
             # equal sort key may be spread over two runs and must keep their order.
             self._written += 1
-            name = f"run-{self._group}-{self._token}-{self._written:06d}"
+            name = f"run-{self._task}-{self._token}-{self._written:06d}"
             yield write_run(
                 os.path.join(self._directory, name),
                 [sort_block(block, by_bytes=self._by_bytes)],

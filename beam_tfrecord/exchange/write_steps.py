@@ -47,7 +47,7 @@ from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.job_state.checkpoints import (
     Done,
     FinishedShard,
-    GroupCheckpoint,
+    TaskCheckpoint,
     find_merged,
     save_merged,
 )
@@ -75,10 +75,10 @@ def write_files(
     batches: Sequence[beam.PCollection[Batch]], job: Job, done: beam.PCollection[Done] | None
 ) -> Written:
     """Write batches to unpublished shards, or to the Parquet files of a stage."""
-    parts = [_write_groups(one, job, str(number)) for number, one in enumerate(batches)]
+    parts = [_write_tasks(one, job, str(number)) for number, one in enumerate(batches)]
     if done is not None:
-        done_files = done | "DoneFiles" >> beam.FlatMap(lambda group: (*group.runs, *group.shards))
-        parts.append((done_files, done | "DoneSummaries" >> beam.Map(lambda group: group.tally)))
+        done_files = done | "DoneFiles" >> beam.FlatMap(lambda one: (*one.runs, *one.shards))
+        parts.append((done_files, done | "DoneSummaries" >> beam.Map(lambda one: one.tally)))
     files, tallies = parts[0]
     if len(parts) > 1:
         files = [part[0] for part in parts] | "AllFiles" >> beam.Flatten()
@@ -103,12 +103,12 @@ def _step(function: Callable[..., Iterable[Any]], job: Job) -> Callable[..., Ite
     return outputs
 
 
-def _write_groups(
+def _write_tasks(
     batches: beam.PCollection[Batch], job: Job, label: str
 ) -> tuple[beam.PCollection[SpillRun | FinishedShard], beam.PCollection[Tally]]:
-    """Write each group of units to its own files."""
+    """Write the records of each task to files of its own."""
     name = "WriteShards" if job.is_one_pass else "CutBlocks" if _is_shuffled(job) else "Spill"
-    outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteGroups(job)).with_outputs(
+    outputs = batches | f"{name}{label}" >> beam.ParDo(_WriteTasks(job)).with_outputs(
         TALLIES, main="files"
     )
     files = outputs.files
@@ -136,38 +136,38 @@ def _writer_of(job: Job) -> BlockWriter[Any] | StageWriter:
     return Spiller(job, run_bytes=run_bytes_of(job))
 
 
-class _WriteGroups(beam.DoFn):
-    """Writes each group of units to files, and its checkpoint if the job is resumable."""
+class _WriteTasks(beam.DoFn):
+    """Writes the records of each task to files, and its checkpoint if the job is resumable."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._writer: BlockWriter[Any] | StageWriter | None = None
-        self._checkpoint = GroupCheckpoint(job.directory)
+        self._checkpoint = TaskCheckpoint(job.directory)
         self._add = Guarded(self._add_batch, job.directory)
 
     def start_bundle(self) -> None:
         with machine_faults(self._job.directory):
             make_directory(self._job.directory)
             self._writer = _writer_of(self._job)
-        self._checkpoint = GroupCheckpoint(self._job.directory)
+        self._checkpoint = TaskCheckpoint(self._job.directory)
 
     def process(self, batch: Batch) -> Iterator[Any]:
         yield from self._add(batch)
 
     def _add_batch(self, batch: Batch) -> Iterator[Any]:
         assert self._writer is not None
-        place = batch.place
-        if place is not None and place.number == 0:
-            # A checkpoint describes one group: finish the files of earlier batches first.
-            yield from self._end_group(is_complete=False)
-        self._checkpoint.follow(place)
+        position = batch.position
+        if position is not None and position.number == 0:
+            # A checkpoint describes one task: finish the files of earlier batches first.
+            yield from self._end_task(is_complete=False)
+        self._checkpoint.follow(position)
         yield from map(self._noted, self._writer.add(batch))
-        if place is not None and place.is_last:
-            yield from self._end_group(is_complete=True)
+        if position is not None and position.is_last:
+            yield from self._end_task(is_complete=True)
 
-    def _end_group(self, *, is_complete: bool) -> Iterator[Any]:
+    def _end_task(self, *, is_complete: bool) -> Iterator[Any]:
         assert self._writer is not None
-        yield from map(self._noted, self._writer.end_group())
+        yield from map(self._noted, self._writer.end_task())
         tally = self._writer.take_tally()
         count(type(self), "reject-rows", tally.rejects)
         if tally.rejects:
@@ -189,7 +189,7 @@ class _WriteGroups(beam.DoFn):
             self._writer.abort()
         else:
             with machine_faults(self._job.directory):
-                yield from map(in_global_window, self._end_group(is_complete=False))
+                yield from map(in_global_window, self._end_task(is_complete=False))
         self._writer = None
 
     def teardown(self) -> None:
@@ -266,7 +266,7 @@ def _merge_runs(job: Job, task: RunTask, names: Sequence[RunName]) -> Iterator[R
         run = merge_runs(task, paths, job.layout, job.directory)
         if run is None:
             return
-        count(_WriteGroups, "write-runs", 1)
+        count(_WriteTasks, "write-runs", 1)
         if job.is_resumable:
             save_merged(job.directory, key, run)
     progress.add(1)

@@ -1,6 +1,6 @@
 """Checkpoints: files with the results of finished work, which let a job resume after a failure.
 
-There is one for each finished *group of units* (the part of the input that one task reads) and for
+There is one for each finished *task* (the units that one worker reads together) and for
 each merged file. A checkpoint is written after the files that it names, and contains a hash of its
 content. Its key covers all that decides the content of those files. A crash of the machine may
 still damage files that were not synced to the disk, so a checkpoint is used only after a check of
@@ -22,10 +22,10 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.format.layout import is_split_name
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.job_state.run_files import SORT_KEY_BYTES, SpillRun, read_index
-from beam_tfrecord.job_state.stored_state import GROUP_PREFIX
+from beam_tfrecord.job_state.stored_state import TASK_PREFIX
 from beam_tfrecord.job_state.stored_state import load as load_state
 from beam_tfrecord.job_state.stored_state import save as save_state
-from beam_tfrecord.rows.batch import PlaceInGroup
+from beam_tfrecord.rows.batch import BatchPosition
 from beam_tfrecord.storage import exists, file_size, list_names, read_into
 
 MERGED_PREFIX = "done-"
@@ -58,7 +58,7 @@ class FinishedShard:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Done:
-    """The results of one group of units, or of one merge."""
+    """The results of one task, or of one merge."""
 
     tally: Tally
     runs: tuple[SpillRun, ...] = ()
@@ -82,8 +82,8 @@ def boot_id() -> str:
         return ""
 
 
-class GroupCheckpoint:
-    """Collects the files of one group of units, and saves its checkpoint if no batch was missed."""
+class TaskCheckpoint:
+    """Collects the files of one task, and saves its checkpoint if no batch was missed."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -91,25 +91,25 @@ class GroupCheckpoint:
         self._count = 0
         self._files: list[SpillRun | FinishedShard] = []
 
-    def follow(self, place: PlaceInGroup | None) -> None:
-        """Record the place of the next batch in its group; None means unknown."""
-        if place is not None and place.number == 0:
-            self._key, self._count, self._files = place.key, 0, []
-        if place is None or (place.key, place.number) != (self._key, self._count):
-            # A runner has spread the group over bundles, so that none sees all of it.
+    def follow(self, position: BatchPosition | None) -> None:
+        """Record the position of the next batch in its task; None means unknown."""
+        if position is not None and position.number == 0:
+            self._key, self._count, self._files = position.key, 0, []
+        if position is None or (position.key, position.number) != (self._key, self._count):
+            # A runner has spread the task over bundles, so that none sees all of it.
             self._key = ""
         self._count += 1
 
     def add(self, file: SpillRun | FinishedShard) -> None:
-        """Record a file that holds records of the group."""
+        """Record a file that holds records of the task."""
         # Without a checkpoint, a bundle may write any number of runs: do not collect them.
         if self._key:
             self._files.append(file)
 
     def save(self, tally: Tally) -> None:
-        """Save the checkpoint of the group if all its batches came here in order."""
+        """Save the checkpoint of the task if all its batches came here in order."""
         if self._key:
-            _save(os.path.join(self._directory, GROUP_PREFIX + self._key), tally, self._files)
+            _save(os.path.join(self._directory, TASK_PREFIX + self._key), tally, self._files)
         self._key, self._files = "", []
 
 
@@ -133,9 +133,9 @@ def _save(path: str, tally: Tally, files: Sequence[SpillRun | FinishedShard]) ->
     save_state(path, done)
 
 
-def find_group(directory: str, key: str) -> Done | None:
-    """Return the results of a group from an earlier attempt; None unless all files are complete."""
-    return _find(os.path.join(directory, GROUP_PREFIX + key))
+def find_task(directory: str, key: str) -> Done | None:
+    """Return the results of a task from an earlier attempt; None unless all files are complete."""
+    return _find(os.path.join(directory, TASK_PREFIX + key))
 
 
 def find_merged(directory: str, key: str) -> SpillRun | FinishedShard | None:
@@ -170,7 +170,7 @@ def marked_files(directory: str) -> set[str]:
     """Return the names of all files that the checkpoints in a directory list."""
     names = set()
     for name in list_names(directory):
-        if name.startswith((GROUP_PREFIX, MERGED_PREFIX)):
+        if name.startswith((TASK_PREFIX, MERGED_PREFIX)):
             done = _load(os.path.join(directory, name))
             if done is not None:
                 names |= {file.path for file in done.files}

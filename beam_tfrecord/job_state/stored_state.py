@@ -4,16 +4,16 @@ Others may write to the directory of such a file. So the reader says which type 
 file names no classes: `load` returns a value whose fields all have their types, or None. The file
 is the XXH64 of the value's MessagePack, and the MessagePack.
 
-A unit is the smallest piece of the input that one worker reads; a group, a task of several units.
+A unit is the smallest piece of the input that one worker reads; a task has several units.
 The plan of a job is in these files of its temporary directory::
 
-    kept-groups    the groups of units
+    kept-tasks     the tasks of reading
     kept-schema    the schema of the rows
     kept-types     the schema of mapped rows, if it was inferred from them
     rows-<id>      mapped rows until then, only for the attempt that wrote them
     raw-schema     the schema of rows, if a separate pipeline found it
     remarks        lines for the user about the types of the rows
-    group-<key>    results of a group of units (see `job_state.checkpoints`)
+    task-<key>     results of a task (see `job_state.checkpoints`)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.sources.base import InputFile, Source, Unit
-from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.sources.read_tasks import ReadTask
 from beam_tfrecord.storage import WholeFile, list_names, read_bytes, remove
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,10 +43,10 @@ _LOGGER = logging.getLogger(__name__)
 FORMAT = 4
 _SEAL_BYTES = 8
 
-GROUPS, SCHEMA, TYPES = "kept-groups", "kept-schema", "kept-types"
+TASKS, SCHEMA, TYPES = "kept-tasks", "kept-schema", "kept-types"
 RAW_SCHEMA = "raw-schema"
 REMARKS = "remarks"
-GROUP_PREFIX = "group-"
+TASK_PREFIX = "task-"
 KEPT_ROWS = "rows-"
 
 T = TypeVar("T")
@@ -122,18 +122,18 @@ _Unit: Any = msgspec.defstruct(
 )
 
 
-class _StoredGroups(msgspec.Struct, Generic[FileT, Detail], array_like=True):
-    """All groups of a job: each is its number, its first unit, its units and its share of them."""
+class _StoredTasks(msgspec.Struct, Generic[FileT, Detail], array_like=True):
+    """All tasks of a job: each is its number, its first unit, its units and its share of them."""
 
     files: list[InputFile]
     own_files: list[FileT]
     details: list[Detail]
-    groups: list[tuple[int, int, list[_Unit], tuple[int, int]]]
+    tasks: list[tuple[int, int, list[_Unit], tuple[int, int]]]
 
 
-def save_groups(directory: str, groups: Sequence[Group]) -> None:
-    """Store the groups of a job."""
-    units = [unit for group in groups for unit in group.units]
+def save_tasks(directory: str, tasks: Sequence[ReadTask]) -> None:
+    """Store the tasks of a job."""
+    units = [unit for task in tasks for unit in task.units]
     files = list({id(unit.file): unit.file for unit in units}.values())
     files.sort(key=lambda file: type(file) is not InputFile)
     own = [file for file in files if type(file) is not InputFile]
@@ -145,68 +145,68 @@ def save_groups(directory: str, groups: Sequence[Group]) -> None:
         shared = {"file": file_numbers[id(unit.file)], "detail": detail_numbers[id(unit.detail)]}
         return _Unit(**{**vars(unit), **shared})
 
-    described = [(of.number, of.first_unit, list(map(stored, of.units)), of.share) for of in groups]
-    plan = _StoredGroups(files[: len(files) - len(own)], own, list(details.values()), described)
+    described = [(of.number, of.first_unit, list(map(stored, of.units)), of.share) for of in tasks]
+    plan = _StoredTasks(files[: len(files) - len(own)], own, list(details.values()), described)
     try:
-        save(os.path.join(directory, GROUPS), plan)
+        save(os.path.join(directory, TASKS), plan)
     except UnicodeEncodeError as error:
         raise UsageError(
             f"the path {error.object!r:.200} is not utf-8: rename its directories"
         ) from error
 
 
-def load_groups(directory: str | None, source: Source) -> list[Group] | None:
-    """Return the stored groups of a job that reads `source`; None if there are none."""
+def load_tasks(directory: str | None, source: Source) -> list[ReadTask] | None:
+    """Return the stored tasks of a job that reads `source`; None if there are none."""
     if directory is None:
         return None
-    kind: Any = _StoredGroups[source.file_type, source.detail_type]  # type: ignore[name-defined]
-    plan: _StoredGroups[InputFile, Any] | None = load(os.path.join(directory, GROUPS), kind)
+    kind: Any = _StoredTasks[source.file_type, source.detail_type]  # type: ignore[name-defined]
+    plan: _StoredTasks[InputFile, Any] | None = load(os.path.join(directory, TASKS), kind)
     if plan is None:
         return None
     files = [*plan.files, *plan.own_files]
 
-    def unit_of(stored: _Unit) -> Unit:
+    def restored(stored: _Unit) -> Unit:
         shared = {"file": files[stored.file], "detail": plan.details[stored.detail]}
         return Unit(**{**msgspec.structs.asdict(stored), **shared})
 
     return [
-        Group(number, first, tuple(map(unit_of, of)), share)
-        for number, first, of, share in plan.groups
+        ReadTask(number, first, tuple(map(restored, of)), share)
+        for number, first, of, share in plan.tasks
     ]
 
 
-def count_groups(directory: str) -> int | None:
-    """Return the number of groups in the plan; None if there is no plan yet."""
-    plan = load(os.path.join(directory, GROUPS), _StoredGroups[Any, Any])
-    return None if plan is None else len(plan.groups)
+def count_tasks(directory: str) -> int | None:
+    """Return the number of tasks in the plan; None if there is no plan yet."""
+    plan = load(os.path.join(directory, TASKS), _StoredTasks[Any, Any])
+    return None if plan is None else len(plan.tasks)
 
 
 def count_done(directory: str) -> int:
-    """Return the number of groups that have a checkpoint."""
-    return sum(name.startswith(GROUP_PREFIX) for name in list_names(directory))
+    """Return the number of tasks that have a checkpoint."""
+    return sum(name.startswith(TASK_PREFIX) for name in list_names(directory))
 
 
 def forget_done(directory: str) -> None:
-    """Remove the checkpoints of all groups."""
+    """Remove the checkpoints of all tasks."""
     for name in list_names(directory):
-        if name.startswith(GROUP_PREFIX):
+        if name.startswith(TASK_PREFIX):
             remove(os.path.join(directory, name))
 
 
-def group_key(group: Group, schema: pa.Schema) -> str:
-    """Return a hash of everything that decides the result of a group within its job."""
+def task_key(task: ReadTask, schema: pa.Schema) -> str:
+    """Return a hash of everything that decides the result of a task within its job."""
     units = [
         (unit.name, unit.file.name, unit.file.bytes, unit.file.stamp, unit.start, unit.stop)
-        for unit in group.units
+        for unit in task.units
     ]
-    digest = hashlib.sha256(repr((group.number, group.first_unit, units, group.share)).encode())
+    digest = hashlib.sha256(repr((task.number, task.first_unit, units, task.share)).encode())
     digest.update(schema.serialize())
     return digest.hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """A wrapper of a generator function, for one element, that stores its groups or its schema."""
+    """A wrapper of a generator function, for one element, that stores its tasks or its schema."""
 
     function: Callable[[Any], Iterable[Any]]
     directory: str | None
@@ -215,8 +215,8 @@ class Stored:
     def __call__(self, element: Any) -> Iterator[Any]:
         """Yield the outputs of the function, after all of them are stored."""
         outputs = list(self.function(element))
-        if self.directory is not None and self.name == GROUPS:
-            save_groups(self.directory, outputs)
+        if self.directory is not None and self.name == TASKS:
+            save_tasks(self.directory, outputs)
         elif self.directory is not None:
             save(os.path.join(self.directory, self.name), outputs)
         yield from outputs

@@ -128,7 +128,7 @@ def plan(call: _PlanCall) -> "Plan":
 
     Returns:
         A dict of JSON values: files, bytes and, if known without reading them, rows of the input;
-        units (parts of the input) and groups (tasks of one or more units); passes over the input;
+        units (parts of the input) and tasks (of one or more units); passes over the input;
         expected bytes of the records; splits and shards; runner and settings; and a summary in one
         line. Its ``lines()`` are what the command prints.
 

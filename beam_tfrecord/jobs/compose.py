@@ -29,8 +29,8 @@ from beam_tfrecord.runners.start import pipeline
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts
 from beam_tfrecord.sources.files import Listing
-from beam_tfrecord.sources.groups import GROUP_BYTES
 from beam_tfrecord.sources.json import Json
+from beam_tfrecord.sources.read_tasks import READ_TASK_BYTES
 from beam_tfrecord.sources.tfrecord import Known, copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by
 from beam_tfrecord.storage import Lease, is_remote, split_zip_url
@@ -41,7 +41,7 @@ from beam_tfrecord.transforms.write import stage_job, write_batches
 # A rough estimate for use before anything is read: records are larger than compressed tables, and
 # smaller than text.
 RECORD_BYTES_FOR_INPUT = 2
-# So little input makes one group of units (a task of reading), and a second worker would be idle.
+# So little input makes one task, and a second worker would be idle.
 SMALL_BYTES = 16 * 2**20
 # Read in less time than the steps of a pipeline take to start.
 QUICK_BYTES = 2**20
@@ -114,8 +114,8 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
         batches = root | "Read" >> ReadBatches(
             settings.source,
             files=listing.sent,
-            max_group_bytes=FILE_BYTES,
-            keeps_groups=True,
+            max_task_bytes=FILE_BYTES,
+            keeps_tasks=True,
             limit=settings.limit,
             faults=job.directory,
             resume=job.directory if job.identity.fingerprint else None,
@@ -140,16 +140,16 @@ def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) 
         settled_by(settings.source, unmapped),
         schema=_schema_before_reading(settings.source, unmapped),
         files=listing.sent,
-        # In one pass every group is written to its own shards, so it has to fill at least one.
-        keeps_groups=job.is_one_pass,
-        group_bytes=GROUP_BYTES if job.is_one_pass else settings.source.group_bytes,
-        max_group_bytes=None if job.is_one_pass else run_bytes_of(job),
+        # In one pass every task is written to its own shards, so it has to fill at least one.
+        keeps_tasks=job.is_one_pass,
+        task_bytes=READ_TASK_BYTES if job.is_one_pass else settings.source.task_bytes,
+        max_task_bytes=None if job.is_one_pass else run_bytes_of(job),
         limit=settings.limit,
         faults=job.directory,
         resume=resume,
         plans_in_launcher=traits_of(settings.runner).runs_here
         and _is_quickly_scanned(settings.source, listing)
-        # Worker processes need more groups, and the pipeline has not chosen them yet.
+        # Worker processes need more tasks, and the pipeline has not chosen them yet.
         and not (settings.map is not None and settings.source.is_large(listing.sent or ())),
     )
 

@@ -3,16 +3,16 @@
 The temporary directory of a job is named by its fingerprint, so a repeated call finds it again::
 
     plan.json      the first file: hashes that identify job and input, and the number of attempts
-    kept-…         groups and schemas (see `job_state.stored_state`)
-    group-<key>    results of a group of units (see `job_state.checkpoints`)
+    kept-…         tasks and schemas (see `job_state.stored_state`)
+    task-<key>     results of a task (see `job_state.checkpoints`)
     done-<key>     a merged shard
     publishing     names of files that are about to be published (see `publish.transaction`)
     progress-…     how far each process is, only for display (see `job_state.progress_files`)
 
-A *unit* is a part of the input that is always read as one piece, and a *group* is a task of some
-units. Three values ensure that a job never uses results of another job. The fingerprint covers all
+A *unit* is a part of the input that is always read as one piece, and a *task* has some units.
+Three values ensure that a job never uses results of another job. The fingerprint covers all
 settings, the map function's text, and the names and sizes of the input files. ``plan.json`` adds
-the version of this package, and hashes that change when a file is edited. The key of a group covers
+the version of this package, and hashes that change when a file is edited. The key of a task covers
 its files and the types of its rows.
 """
 
@@ -38,15 +38,15 @@ from beam_tfrecord.job_state.checkpoints import marked_files
 from beam_tfrecord.job_state.job import Identity
 from beam_tfrecord.job_state.progress_files import PROGRESS_PREFIX
 from beam_tfrecord.job_state.stored_state import (
-    GROUPS,
     KEPT_ROWS,
     RAW_SCHEMA,
     REMARKS,
     SCHEMA,
+    TASKS,
     TYPES,
     count_done,
-    count_groups,
-    load_groups,
+    count_tasks,
+    load_tasks,
 )
 from beam_tfrecord.job_state.worker_errors import forget_faults
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
@@ -155,7 +155,7 @@ class _PlanFile(msgspec.Struct):
 class State:
     """The progress of a job."""
 
-    groups: int | None
+    tasks: int | None
     done: int
 
 
@@ -172,7 +172,7 @@ def begin(
         remove_tree(directory)
         old = None
     elif not is_same_input or not _is_plan_of(directory, files, source):
-        for name in (GROUPS, SCHEMA, TYPES, RAW_SCHEMA, REMARKS):
+        for name in (TASKS, SCHEMA, TYPES, RAW_SCHEMA, REMARKS):
             with contextlib.suppress(FileNotFoundError):
                 remove(os.path.join(directory, name))
     make_directory(directory)
@@ -183,16 +183,16 @@ def begin(
 
 
 def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
-    """Return whether the stored groups in a directory read only `files`; True without groups."""
-    groups, known = load_groups(directory, source), set(files)
-    if groups is None:
-        return not exists(os.path.join(directory, GROUPS))
-    return all(unit.file.outline() in known for group in groups for unit in group.units)
+    """Return whether the stored tasks in a directory read only `files`; True without tasks."""
+    tasks, known = load_tasks(directory, source), set(files)
+    if tasks is None:
+        return not exists(os.path.join(directory, TASKS))
+    return all(unit.file.outline() in known for task in tasks for unit in task.units)
 
 
 def progress_of(directory: str) -> State:
     """Return the progress of the job whose temporary directory is `directory`."""
-    return State(count_groups(directory), count_done(directory))
+    return State(count_tasks(directory), count_done(directory))
 
 
 def remove_unmarked(directory: str) -> None:

@@ -12,7 +12,7 @@ from beam_tfrecord.features.tf_columns import schema_tf_columns
 from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.runners import asked_workers, choose_workers, traits_of
 from beam_tfrecord.sources.base import Scan, Source, Unit
-from beam_tfrecord.sources.groups import GROUP_BYTES, group_units, one_group
+from beam_tfrecord.sources.read_tasks import READ_TASK_BYTES, one_task, pack_units
 from beam_tfrecord.sources.tfrecord import copies_records
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def plan_of(settings: Settings) -> Plan:
     if source.infers_from_scans:
         _check_columns(settings, source, scans)
     settings.source.release()
-    group_bytes = GROUP_BYTES if settings.is_one_pass else source.group_bytes
-    groups = one_group(units) if settings.limit else group_units(units, group_bytes)
+    task_bytes = READ_TASK_BYTES if settings.is_one_pass else source.task_bytes
+    tasks = one_task(units) if settings.limit else pack_units(units, task_bytes)
     encoded = sum(unit.encoded_bytes for unit in units)
     passes = _passes(settings)
     planned = {
@@ -88,7 +88,7 @@ def plan_of(settings: Settings) -> Plan:
             **_selected(source, units),
         },
         "units": len(units),
-        "groups": len(groups),
+        "tasks": len(tasks),
         "passes": passes,
         "order": "shuffled" if settings.layout.shuffle else "source",
         "place": _place(settings, units),

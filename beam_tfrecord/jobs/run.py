@@ -202,7 +202,7 @@ def _begin(job: _Running, listing: Listing, progress: Progress | None) -> int:
     )
     remove_unmarked(job.directory)
     state = progress_of(job.directory)
-    if state.groups is not None:
+    if state.tasks is not None:
         say = _LOGGER.info if progress is None else progress.say
         say(f"continues an earlier attempt: {_parts(state)} of the input done")
     return number
@@ -286,9 +286,9 @@ def _state(job: _Running) -> str:
 
 
 def _parts(state: State) -> str:
-    if state.groups is None:
+    if state.tasks is None:
         return counted(state.done, "part")
-    return f"{state.done:,} of {counted(state.groups, 'part')}"
+    return f"{state.done:,} of {counted(state.tasks, 'part')}"
 
 
 def what_is_kept() -> str | None:
@@ -348,7 +348,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     with launching(launch):
         _compose(settings, Identity(), Listing(), {})
     planned = plan_of(settings)
-    return {**planned, **start.describe(settings.runner, launch, groups=planned["groups"])}
+    return {**planned, **start.describe(settings.runner, launch, tasks=planned["tasks"])}
 
 
 def _check_runner(settings: Settings) -> None:

@@ -112,10 +112,10 @@ class Origin:
 
 
 @dataclasses.dataclass(frozen=True)
-class PlaceInGroup:
-    """The place of a batch in its group of units, in a job that can be resumed.
+class BatchPosition:
+    """The position of a batch in its task, in a job that can be resumed.
 
-    A group of units is a part of the input that one worker reads in one task.
+    A task is the units that one worker reads together.
     """
 
     key: str
@@ -140,10 +140,10 @@ class Batch:
             float64 values that round to the same float32 as the original numbers.
         refused: Images among the rows that TensorFlow cannot decode, for the report of the last
             step.
-        group: Number of the group of units that the rows were read from; None outside of a job.
+        task: Number of the task that the rows were read from; None outside of a job.
         rows_read: Number of source rows that became this batch; None if they are its rows and
             rejects.
-        place: The position of the batch in its group; None if the job cannot be resumed.
+        position: The position of the batch in its task; None if the job cannot be resumed.
         step_path: Labels of the steps that the rows have passed, the reader first.
     """
 
@@ -155,9 +155,9 @@ class Batch:
     numbers: pa.RecordBatch | None = None
     refused: Refused | None = None
     framed: bool = False
-    group: int | None = None
+    task: int | None = None
     rows_read: int | None = None
-    place: PlaceInGroup | None = None
+    position: BatchPosition | None = None
     step_path: StepPath = ()
 
     def __post_init__(self) -> None:
@@ -188,7 +188,7 @@ class Batch:
     def reject(
         self, row: int, code: str, message: str, *, column: str = "", value: str = ""
     ) -> Reject:
-        """Return the reject of a row, with its place if that is known."""
+        """Return the reject of a row, with its address if that is known."""
         origin = self.exact_origin
         if origin is None:
             return Reject("", -1, column, code, message, value)

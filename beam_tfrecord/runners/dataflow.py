@@ -179,7 +179,7 @@ def choose_machine(options: PipelineOptions) -> None:
         workers.machine_type = MACHINE
 
 
-def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> dict[str, Any]:
+def describe(pipeline: beam.Pipeline, modules: Sequence[str], tasks: int) -> dict[str, Any]:
     """Return a description of a job as it would be submitted, without a request to the service."""
     from apache_beam.runners.dataflow.internal.apiclient import get_container_image_from_options
 
@@ -205,8 +205,8 @@ def describe(pipeline: beam.Pipeline, modules: Sequence[str], groups: int) -> di
             "machine": workers.machine_type or "chosen by Dataflow Prime",
             "cores": int(cores[1]) if cores else None,
             "threads": debug.number_of_worker_harness_threads,
-            # Each core reads a group, so more workers would find nothing to read.
-            "most_useful": max(1, math.ceil(groups / int(cores[1]))) if cores else None,
+            # Each core reads a task, so more workers would find nothing to read.
+            "most_useful": max(1, math.ceil(tasks / int(cores[1]))) if cores else None,
             "most_allowed": workers.max_num_workers,
         },
     }

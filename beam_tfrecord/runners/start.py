@@ -151,7 +151,7 @@ def pipeline(
     return LaunchedPipeline(parsed, workers=asked_workers(asked, **beam_options))
 
 
-def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:
+def describe(runner: str, launch: Launch, *, tasks: int) -> dict[str, Any]:
     """Return the steps of a pipeline that was built and not run, and details of its runner."""
     from beam_tfrecord.runners.pipelines import graph_of
 
@@ -160,5 +160,5 @@ def describe(runner: str, launch: Launch, *, groups: int) -> dict[str, Any]:
     if traits_of(runner).beam_name == "DataflowRunner":
         from beam_tfrecord.runners import dataflow
 
-        details = dataflow.describe(built, launch.modules, groups)
+        details = dataflow.describe(built, launch.modules, tasks)
     return {**details, "graph": graph_of(built)}

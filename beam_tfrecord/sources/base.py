@@ -1,8 +1,8 @@
 """`Source`, the interface that reads one kind of input: it splits the input and reads batches.
 
 A source is a frozen dataclass of options with pure methods, and does not depend on Beam. A *unit*
-is the smallest part of the input that one worker reads, and a *group* of units is one task of
-reading. The methods are called in the order ``files -> chunks -> scan -> units -> (infer -> merge)
+is the smallest part of the input that one worker reads, and a *task* is the units that it reads
+together. The methods are called in the order ``files -> chunks -> scan -> units -> (infer -> merge)
 -> read``:
 
 * `files` lists the input. `chunks` divides a file into byte ranges, by default one. `scan` inspects
@@ -236,8 +236,8 @@ class Source(abc.ABC):
     runs_python: ClassVar[bool] = False
     # Whether several workers may read a unit, each of which uses a share of its batches.
     is_shared: ClassVar[bool] = False
-    # Approximate size of the records of a group of units; large input may have larger groups.
-    group_bytes: ClassVar[int] = UNIT_BYTES
+    # Approximate size of the records of a task; large input may have larger tasks.
+    task_bytes: ClassVar[int] = UNIT_BYTES
     # The type of the details of its units, as an annotation, and the type of its files. The plan of
     # a job stores both; by default, details are plain values, of which tuples become lists.
     detail_type: ClassVar[Any] = Any

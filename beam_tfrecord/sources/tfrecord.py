@@ -51,7 +51,7 @@ from beam_tfrecord.sources.tfrecord_files import (
 )
 from beam_tfrecord.storage import absolute_path, is_directory, is_remote
 
-# Examples of other programs compress about so well; it only decides how units are grouped.
+# Examples of other programs compress about so well; it only decides how units are packed.
 _GZIP_RATIO = 3
 # A shard is cut only if it is larger than so many units.
 _SHARD_UNITS = 4

@@ -39,7 +39,7 @@ FILES, FOUND = "files", "types"
 # The types of the rows of some batches, and the schema of these before.
 Found = tuple[RowTypes, pa.Schema]
 Typed = Callable[[Batch, Mapped | None, pa.Schema], Batch]
-# Batches that belong to no group of units are loaded in parts of so many.
+# Batches that belong to no task are loaded in parts of so many.
 _FILES_AT_ONCE = 16
 
 
@@ -79,7 +79,7 @@ class RowKeeper:
         """Begin a bundle."""
         self._in = self._directory()
         make_directory(self._in)
-        self._group: Any = None
+        self._task: Any = None
         self._paths: list[str] = []
         self._rows = 0
         self._found: Found | None = None
@@ -89,22 +89,22 @@ class RowKeeper:
         if found != self._found:
             yield beam.pvalue.TaggedOutput(FOUND, found)
             self._found = found
-        place = batch.place
-        group = None if batch.group is None else (batch.group, place and place.key)
-        if group != self._group or (group is None and len(self._paths) == _FILES_AT_ONCE):
+        position = batch.position
+        task = None if batch.task is None else (batch.task, position and position.key)
+        if task != self._task or (task is None and len(self._paths) == _FILES_AT_ONCE):
             yield from self.flush()
-        self._group = group
+        self._task = task
         path = os.path.join(self._in, f"{KEPT_ROWS}{uuid.uuid4().hex}")
         with WholeFile(path, outlasts=False) as file:
             file.write(_packed(batch, mapped))
         self._paths.append(path)
         self._rows += batch.rows_counted
-        # The batches of a group stay together, or the group would have no checkpoint.
-        if place is not None and place.is_last:
+        # The batches of a task stay together, or the task would have no checkpoint.
+        if position is not None and position.is_last:
             yield from self.flush()
 
     def flush(self) -> Iterator[Any]:
-        """Yield the paths of the files of a group, in order, as one element."""
+        """Yield the paths of the files of a task, in order, as one element."""
         if self._paths:
             yield beam.pvalue.TaggedOutput(FILES, tuple(self._paths))
             self._paths = []

@@ -16,9 +16,9 @@ from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import check_lossless
 from beam_tfrecord.sources.base import Source, altered
-from beam_tfrecord.sources.groups import Group, group_units
+from beam_tfrecord.sources.read_tasks import ReadTask, pack_units
 from beam_tfrecord.transforms.read import ReadOptions, SourceTransform
-from beam_tfrecord.transforms.read_batches import read_group
+from beam_tfrecord.transforms.read_batches import read_task
 from beam_tfrecord.transforms.rows import as_arrow_schema
 from beam_tfrecord.transforms.steps import step_label
 
@@ -78,8 +78,8 @@ class _ReadAll(SourceTransform):
             paths
             | "SpreadPaths" >> beam.Reshuffle()
             | "PlanPath" >> beam.FlatMap(functools.partial(_tasks, self.source))
-            | "SpreadGroups" >> beam.Reshuffle()
-            | "ReadGroup" >> beam.FlatMap(read).with_output_types(Batch)
+            | "SpreadTasks" >> beam.Reshuffle()
+            | "ReadTask" >> beam.FlatMap(read).with_output_types(Batch)
         )
         batches.beam_tfrecord_step = step
         return batches
@@ -101,16 +101,16 @@ def _tasks(source: Source, path: str | os.PathLike[str]) -> Iterator[Any]:
     source = altered(source, paths=(os.fspath(path),))
     scans = source.all_scans()
     schema = source.schema(scans)
-    for group in group_units(source.all_units(scans)):
-        yield source, schema, group
+    for task in pack_units(source.all_units(scans)):
+        yield source, schema, task
 
 
-def _read(batch_rows: int, step: str, task: tuple[Source, pa.Schema, Group]) -> Iterator[Batch]:
-    source, schema, group = task
-    for batch in read_group(source, group, schema, batch_rows, (step,)):
+def _read(batch_rows: int, step: str, typed: tuple[Source, pa.Schema, ReadTask]) -> Iterator[Batch]:
+    source, schema, task = typed
+    for batch in read_task(source, task, schema, batch_rows, (step,)):
         count(_ReadAll, "read-rows", batch.num_rows)
         # Paths have no order, and one may occur twice.
-        yield dataclasses.replace(batch, origin=None, group=None)
+        yield dataclasses.replace(batch, origin=None, task=None)
 
 
 class ReadAllFromArrow(_ReadAll, _Typed):

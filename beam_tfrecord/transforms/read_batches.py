@@ -1,8 +1,8 @@
 """`ReadBatches`: a transform that reads a source (files or a database) as batches.
 
 Its steps list the files, scan them for split points, and split them into *units*: the smallest
-ranges of bytes or rows that are read at once. They pack units into groups, infer the types of the
-rows, and read each group as one task.
+ranges of bytes or rows that are read at once. They pack units into tasks, infer the types of the
+rows, and read each task.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from apache_beam.options.pipeline_options import SetupOptions
 
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.job_state import progress_files, stored_state
-from beam_tfrecord.job_state.checkpoints import Done, find_group
+from beam_tfrecord.job_state.checkpoints import Done, find_task
 from beam_tfrecord.job_state.progress_files import ProgressLog
-from beam_tfrecord.job_state.stored_state import GROUPS, SCHEMA, Stored
+from beam_tfrecord.job_state.stored_state import SCHEMA, TASKS, Stored
 from beam_tfrecord.job_state.worker_errors import Guarded
-from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, PlaceInGroup, StepPath
+from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, BatchPosition, StepPath
 from beam_tfrecord.rows.beam import count
 from beam_tfrecord.runners import READERS, Workers, check_lossless, current_rows
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
-from beam_tfrecord.sources.groups import (
-    GROUP_BYTES,
-    Group,
-    group_units,
-    groups_for_workers,
+from beam_tfrecord.sources.read_tasks import (
+    READ_TASK_BYTES,
+    ReadTask,
     grown_bytes,
-    one_group,
+    one_task,
+    pack_units,
+    tasks_for_workers,
 )
 from beam_tfrecord.transforms.steps import step_label
 
@@ -57,35 +57,35 @@ class ReadBatches(beam.PTransform):
         source: The source to read.
         schema: Arrow schema of the rows; None means that it is inferred from the source.
         files: Files of the source, if they were listed before; None means that a worker lists them.
-        group_bytes: Estimated size of the records of one group of units.
-        max_group_bytes: Upper limit of the group size, which grows with the size of the input;
+        task_bytes: Estimated size of the records of one task.
+        max_task_bytes: Upper limit of the task size, which grows with the size of the input;
             None means that it does not grow.
         limit: Number of selected rows to read, on one worker; None means all.
         faults: Directory where a data error is recorded for the launcher; None means that the
             worker raises it.
         resume: Directory of a job that may be resumed. Parts of the plan are stored there, and
-            stored ones are used; groups with a checkpoint are not read. None if the job cannot be
+            stored ones are used; tasks with a checkpoint are not read. None if the job cannot be
             resumed.
         phase: The phase of the job in which the rows are read.
         plans_in_launcher: Scan the listed files in the launcher, while the pipeline is built, which
             avoids a few pipeline steps. Meant for small inputs.
         batch_rows: Maximum number of rows per batch.
-        keeps_groups: The number of workers does not change the groups, since they decide the files.
+        keeps_tasks: The number of workers does not change the tasks, since they decide the files.
     """
 
     source: Source
     schema: pa.Schema | None = None
     _: dataclasses.KW_ONLY
     files: Sequence[InputFile] | None = None
-    group_bytes: int = GROUP_BYTES
-    max_group_bytes: int | None = None
+    task_bytes: int = READ_TASK_BYTES
+    max_task_bytes: int | None = None
     limit: int | None = None
     faults: str | None = None
     resume: str | None = None
     phase: str = progress_files.READING
     plans_in_launcher: bool = False
     batch_rows: int = DEFAULT_BATCH_ROWS
-    keeps_groups: bool = False
+    keeps_tasks: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -114,56 +114,56 @@ class ReadBatches(beam.PTransform):
         return reader._batches(begin.pipeline)
 
     def _batches(self, pipeline: beam.Pipeline) -> beam.PCollection[Batch]:
-        groups, schema = self.steps(pipeline)
+        tasks, schema = self.steps(pipeline)
         step = step_label(pipeline)
         # A second output prevents combiner lifting in the next steps, so add it only if needed.
         may_skip = self.resume is not None and stored_state.count_done(self.resume) > 0
-        reading = _ReadGroup(self, step, may_skip)
+        reading = _TaskReader(self, step, may_skip)
         read = beam.ParDo(reading, schema).with_output_types(Batch)
-        spread = groups | "SpreadGroups" >> beam.Reshuffle()
+        spread = tasks | "SpreadTasks" >> beam.Reshuffle()
         if may_skip:
-            outputs = spread | "ReadGroup" >> read.with_outputs(DONE, main="batches")
+            outputs = spread | "ReadTask" >> read.with_outputs(DONE, main="batches")
             batches = outputs.batches
             batches.beam_tfrecord_done = outputs[DONE]
         else:
-            batches = spread | "ReadGroup" >> read
+            batches = spread | "ReadTask" >> read
         batches.beam_tfrecord_step = step
         batches.beam_tfrecord_reader = dataclasses.replace(self, phase=progress_files.FIRST_PASS)
         return batches
 
-    def steps(self, pipeline: beam.Pipeline) -> tuple[beam.PCollection[Group], Any]:
-        """Return the groups to read, and the schema of the rows or a side input that yields it."""
-        groups, schema = self._known_plan()
+    def steps(self, pipeline: beam.Pipeline) -> tuple[beam.PCollection[ReadTask], Any]:
+        """Return the tasks to read, and the schema of the rows or a side input that yields it."""
+        tasks, schema = self._known_plan()
         by_scans = self.source.infers_from_scans
-        needs_scans = groups is None or (schema is None and by_scans)
+        needs_scans = tasks is None or (schema is None and by_scans)
         scans = self._scans(pipeline) if needs_scans else None
         infers_rows = schema is None and not by_scans
-        if groups is None:
-            planned = _gathered(scans, "GroupUnits", self._announced(self._group_plan, infers_rows))
+        if tasks is None:
+            planned = _gathered(scans, "PackUnits", self._announced(self._task_plan, infers_rows))
         else:
-            # The worker loads stored groups, to keep them out of the pipeline's description.
-            known = functools.partial(_known, self.source, self.resume or groups)
-            planned = _start(pipeline, "LoadGroups", self._announced(known, infers_rows))
+            # The worker loads stored tasks, to keep them out of the pipeline's description.
+            known = functools.partial(_known, self.source, self.resume or tasks)
+            planned = _start(pipeline, "LoadTasks", self._announced(known, infers_rows))
         if schema is None:
             schema = self._inferred_schema(scans if by_scans else planned)
         return planned, schema
 
-    def _known_plan(self) -> tuple[list[Group] | None, pa.Schema | None]:
-        """Return groups and schema if they are stored, given, or found in this process."""
-        groups, schema = stored_state.load_groups(self.resume, self.source), self.schema
+    def _known_plan(self) -> tuple[list[ReadTask] | None, pa.Schema | None]:
+        """Return tasks and schema if they are stored, given, or found in this process."""
+        tasks, schema = stored_state.load_tasks(self.resume, self.source), self.schema
         if schema is None:
             schema = stored_state.load_schema(self.resume, SCHEMA)
-        is_known = groups is not None and schema is not None
+        is_known = tasks is not None and schema is not None
         if is_known or not self.plans_in_launcher or self.files is None:
-            return groups, schema
+            return tasks, schema
         source = self.source
         scans = [source.scan(chunk) for file in self.files for chunk in source.chunks(file)]
-        if groups is None:
-            groups = list(self._group_plan(scans))
+        if tasks is None:
+            tasks = list(self._task_plan(scans))
         if schema is None:
-            seen = scans if source.infers_from_scans else _units_of(groups)
+            seen = scans if source.infers_from_scans else _units_of(tasks)
             (schema,) = self._schema_merge([source.infer(one) for one in seen])
-        return groups, schema
+        return tasks, schema
 
     def _scans(self, pipeline: beam.Pipeline) -> beam.PCollection[Scan]:
         """Return the scans of all files, by steps that cut and scan them."""
@@ -178,18 +178,18 @@ class ReadBatches(beam.PTransform):
         )
 
     def _inferred_schema(self, parts: beam.PCollection) -> beam.pvalue.AsSingleton:
-        """Return a side input with the schema, inferred from scans or from the rows of groups."""
+        """Return a side input with the schema, inferred from scans or from the rows of tasks."""
         if self.source.infers_from_scans:
             infer: Any = functools.partial(_infer_scan, self.source)
         else:
             parts = parts | "SpreadInference" >> beam.Reshuffle()
             typed = ProgressLog(self.faults, progress_files.TYPES)
-            infer = functools.partial(_infer_group, self.source, typed)
+            infer = functools.partial(_infer_task, self.source, typed)
         inferred = parts | "InferTypes" >> beam.FlatMap(Guarded(infer, self.faults))
         merge = Guarded(self._schema_merge, self.faults, instead=[NO_SCHEMA])
         return beam.pvalue.AsSingleton(_gathered(inferred, "MergeTypes", merge))
 
-    def _announced(self, plan: Callable[[Any], Iterable[Group]], infers_rows: bool) -> Guarded:
+    def _announced(self, plan: Callable[[Any], Iterable[ReadTask]], infers_rows: bool) -> Guarded:
         """Return a function that makes a plan, and logs how much there is to read."""
         announce = functools.partial(
             _announced,
@@ -201,8 +201,8 @@ class ReadBatches(beam.PTransform):
         return Guarded(announce, self.faults)
 
     @property
-    def _group_plan(self) -> Stored:
-        return Stored(functools.partial(_grouped, self, self._workers), self.resume, GROUPS)
+    def _task_plan(self) -> Stored:
+        return Stored(functools.partial(_packed, self, self._workers), self.resume, TASKS)
 
     @property
     def _schema_merge(self) -> Stored:
@@ -211,12 +211,12 @@ class ReadBatches(beam.PTransform):
 
 
 def done_of(batches: beam.PCollection) -> beam.PCollection[Done] | None:
-    """Return the results of the groups that a resumed reader skips; None if it skips none."""
+    """Return the results of the tasks that a resumed reader skips; None if it skips none."""
     return getattr(batches, "beam_tfrecord_done", None)
 
 
-class _ReadGroup(beam.DoFn):
-    """Reads the units of a group in order, or yields the stored results of a finished group."""
+class _TaskReader(beam.DoFn):
+    """Reads the units of a task in order, or yields the stored results of a finished task."""
 
     def __init__(self, reader: ReadBatches, step: str, may_skip: bool) -> None:
         self._source = reader.source
@@ -228,20 +228,20 @@ class _ReadGroup(beam.DoFn):
         self._read = Guarded(self._outputs, reader.faults)
         self._progress = ProgressLog(reader.faults, reader.phase)
 
-    def process(self, group: Group, schema: pa.Schema) -> Iterator[Any]:
-        yield from self._read((group, schema))
+    def process(self, task: ReadTask, schema: pa.Schema) -> Iterator[Any]:
+        yield from self._read((task, schema))
 
-    def _outputs(self, task: tuple[Group, pa.Schema]) -> Iterator[Any]:
-        group, schema = task
+    def _outputs(self, typed: tuple[ReadTask, pa.Schema]) -> Iterator[Any]:
+        task, schema = typed
         key = ""
         self._progress.add()
         if self._resume is not None:
-            key = stored_state.group_key(group, schema)
-            if self._may_skip and (done := find_group(self._resume, key)) is not None:
+            key = stored_state.task_key(task, schema)
+            if self._may_skip and (done := find_task(self._resume, key)) is not None:
                 self._progress.add(done.tally.rows, rejects=done.tally.rejects)
                 yield beam.pvalue.TaggedOutput(DONE, done)
                 return
-        batches = read_group(self._source, group, schema, self._batch_rows, self._step_path)
+        batches = read_task(self._source, task, schema, self._batch_rows, self._step_path)
         for batch in numbered_batches(first_rows(batches, self._limit), key):
             if self._read.is_stopped():
                 return
@@ -256,27 +256,27 @@ class _ReadGroup(beam.DoFn):
 
 
 def numbered_batches(batches: Iterator[Batch], key: str) -> Iterator[Batch]:
-    """Yield the batches of a group with their counts of rows read.
+    """Yield the batches of a task with their counts of rows read.
 
-    With a key, each batch also gets its number within the group, and a batch without rows follows
-    that marks the end of the group.
+    With a key, each batch also gets its number within the task, and a batch without rows follows
+    that marks the end of the task.
     """
     number = 0
     for number, batch in enumerate(batches, start=1):
-        place = PlaceInGroup(key, number - 1, is_last=False) if key else None
-        yield batch.replace(rows_read=batch.rows_counted, place=place)
+        position = BatchPosition(key, number - 1, is_last=False) if key else None
+        yield batch.replace(rows_read=batch.rows_counted, position=position)
     if number and key:
         # To mark the last batch itself, each would have to wait for the next one.
-        end = PlaceInGroup(key, number, is_last=True)
-        yield Batch(NOTHING, group=batch.group, rows_read=0, place=end)
+        end = BatchPosition(key, number, is_last=True)
+        yield Batch(NOTHING, task=batch.task, rows_read=0, position=end)
 
 
-def read_group(
-    source: Source, group: Group, schema: pa.Schema, batch_rows: int, step_path: StepPath
+def read_task(
+    source: Source, task: ReadTask, schema: pa.Schema, batch_rows: int, step_path: StepPath
 ) -> Iterator[Batch]:
-    """Yield the batches of a group in order, each with the position of its unit in source order."""
-    first, step = group.share
-    for index, unit in enumerate(group.units, start=group.first_unit):
+    """Yield the batches of a task in order, each with the position of its unit in source order."""
+    first, step = task.share
+    for index, unit in enumerate(task.units, start=task.first_unit):
         # Rows that a filter excludes unread count as read rows, with the first batch of the unit.
         pruned = 0 if first else unit.pruned_rows
         batches = source.read_unchanged(unit, schema, batch_rows=batch_rows)
@@ -287,7 +287,7 @@ def read_group(
             if pruned:
                 batch = batch.replace(rows_read=batch.rows_counted + pruned)
                 pruned = 0
-            yield batch.replace(origin=origin, group=group.number, step_path=step_path)
+            yield batch.replace(origin=origin, task=task.number, step_path=step_path)
 
 
 def first_rows(batches: Iterator[Batch], limit: int | None) -> Iterator[Batch]:
@@ -336,33 +336,33 @@ def _scan(source: Source, progress: ProgressLog, chunk: Chunk) -> Iterator[Scan]
 
 
 def _announced(
-    plan: Callable[[Any], Iterable[Group]], element: Any, *, rows: ProgressLog, types: ProgressLog
-) -> Iterator[Group]:
-    """Yield the groups of a plan, after it is logged how much there is to read."""
-    groups = list(plan(element))
-    units = _units_of(groups)
+    plan: Callable[..., Iterable[ReadTask]], element: Any, *, rows: ProgressLog, types: ProgressLog
+) -> Iterator[ReadTask]:
+    """Yield the tasks of a plan, after it is logged how much there is to read."""
+    tasks = list(plan(element))
+    units = _units_of(tasks)
     total = sum(unit.rows or 0 for unit in units)
     if total and all(unit.rows is not None for unit in units):
         rows.add(total=total)
     types.add(total=sum(unit.input_bytes for unit in units))
-    yield from groups
+    yield from tasks
 
 
-def _known(source: Source, groups: Sequence[Group] | str, _: bytes) -> Iterable[Group]:
-    """Return groups, or those that a directory stores."""
-    known = stored_state.load_groups(groups, source) if isinstance(groups, str) else groups
+def _known(source: Source, tasks: Sequence[ReadTask] | str, _: bytes) -> Iterable[ReadTask]:
+    """Return tasks, or those that a directory stores."""
+    known = stored_state.load_tasks(tasks, source) if isinstance(tasks, str) else tasks
     if known is None:
-        raise DataError(f"the plan in {groups!r} is gone: run the job again")
+        raise DataError(f"the plan in {tasks!r} is gone: run the job again")
     return known
 
 
-def _units_of(groups: Iterable[Group]) -> list[Unit]:
-    return [unit for group in groups for unit in group.units]
+def _units_of(tasks: Iterable[ReadTask]) -> list[Unit]:
+    return [unit for task in tasks for unit in task.units]
 
 
-def _infer_group(source: Source, progress: ProgressLog, group: Group) -> Iterator[Any]:
-    """Yield the source's inference of types for every unit of a group."""
-    for unit in group.units:
+def _infer_task(source: Source, progress: ProgressLog, task: ReadTask) -> Iterator[Any]:
+    """Yield the source's inference of types for every unit of a task."""
+    for unit in task.units:
         progress.add()
         yield source.infer(unit)
         progress.add(unit.input_bytes)
@@ -384,16 +384,16 @@ def _merged(
     yield schema
 
 
-def _grouped(reader: ReadBatches, workers: Workers, scans: Sequence[Scan]) -> Iterator[Group]:
-    """Split all scanned files into units, and pack the units into groups."""
-    units, least = reader.source.all_units(scans), reader.group_bytes
+def _packed(reader: ReadBatches, workers: Workers, scans: Sequence[Scan]) -> Iterator[ReadTask]:
+    """Split all scanned files into units, and pack the units into tasks."""
+    units, least = reader.source.all_units(scans), reader.task_bytes
     total = sum(unit.encoded_bytes for unit in units)
-    group_bytes = grown_bytes(total, reader.max_group_bytes or least, least)
+    task_bytes = grown_bytes(total, reader.max_task_bytes or least, least)
     if reader.limit:
-        groups = one_group(units)
-    elif workers.number > 1 and not reader.keeps_groups:
-        groups = groups_for_workers(reader.source, units, workers.number, group_bytes)
+        tasks = one_task(units)
+    elif workers.number > 1 and not reader.keeps_tasks:
+        tasks = tasks_for_workers(reader.source, units, workers.number, task_bytes)
     else:
-        groups = group_units(units, group_bytes)
+        tasks = pack_units(units, task_bytes)
     # The largest first, so that all workers end at nearly the same time.
-    yield from sorted(groups, key=lambda group: -group.encoded_bytes)
+    yield from sorted(tasks, key=lambda task: -task.encoded_bytes)

@@ -26,8 +26,8 @@ from beam_tfrecord.sources.images import folders as listing
 
 ROWS = 60_000
 FILES = 6
-# So small that a small input has many groups, each with a mark of its own.
-GROUP_BYTES = 100_000
+# So small that a small input has many tasks, each with a mark of its own.
+TASK_BYTES = 100_000
 
 PICTURES = 1_500
 PACK_FILES = 40
@@ -47,7 +47,7 @@ def prove(*, kills: int = 50, seed: int = 0) -> dict[str, Any]:
     Raises:
         AssertionError: Something did not hold.
     """
-    _use_small_groups()
+    _use_small_tasks()
     found = {}
     for name, options in JOBS.items():
         with tempfile.TemporaryDirectory() as directory:
@@ -87,7 +87,7 @@ def _prove(
         assert left in (None, _manifest(directory / "old"), _manifest(whole_out))
         counts["old_left"] += left == _manifest(directory / "old")
         counts["none_left"] += left is None
-        counts["resumed"] += any(out.glob(".tmp-*/group-*")) or any(out.glob(".tmp-*/done-*"))
+        counts["resumed"] += any(out.glob(".tmp-*/task-*")) or any(out.glob(".tmp-*/done-*"))
         _run(write)
         differing = sorted({name for name, _ in _files(out).items() ^ whole.items()})
         assert not differing, f"these differ from those of an undisturbed job: {differing}"
@@ -128,12 +128,12 @@ def _temporary_files(out: Path, pattern: str = "*") -> int:
     return len(glob.glob(f".tmp-*/{pattern}", root_dir=out))
 
 
-def _use_small_groups() -> None:
+def _use_small_tasks() -> None:
     reader = compose._reader
 
     def small(*arguments: Any) -> Any:
         made = reader(*arguments)
-        made.group_bytes = GROUP_BYTES
+        made.task_bytes = TASK_BYTES
         return made
 
     compose._reader = small

@@ -11,7 +11,7 @@ REJECT = Reject("u", 9, "x", "bad-value", "no number")
 
 def batch(origin=None):
     data = pa.record_batch({"x": [0, 10, 20, 30], "y": ["a", None, "c", "d"]})
-    return Batch(data, origin or Origin("u", 2, 100), group=4, split="train", rejects=(REJECT,))
+    return Batch(data, origin or Origin("u", 2, 100), task=4, split="train", rejects=(REJECT,))
 
 
 def numbers(of: Batch) -> tuple[list[int], list[int] | None]:
@@ -27,7 +27,7 @@ def test_taken_rows_keep_their_numbers():
     taken = batch().take(np.array([2, 0]))
     assert taken.data.to_pydict() == {"x": [20, 0], "y": ["c", "a"]}
     assert numbers(taken) == ([102, 100], None)
-    assert (taken.group, taken.split, taken.rejects) == (4, "train", ())
+    assert (taken.task, taken.split, taken.rejects) == (4, "train", ())
     assert numbers(batch(SUB).take(np.array([3, 1]))) == ([9, 7], [0, 1])
     assert numbers(batch().take(np.array([], np.int64))) == ([], None)
 

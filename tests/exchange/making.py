@@ -54,7 +54,7 @@ def shards_of(directory, layout, runs):
     ]
 
 
-def batch_of(values, *, first=0, unit="u", index=0, group=0):
+def batch_of(values, *, first=0, unit="u", index=0, task=0):
     """Return a batch of one int64 column ``x``."""
     data = pa.record_batch({"x": pa.array(values, pa.int64())})
-    return Batch(data, Origin(unit, index, first), group=group)
+    return Batch(data, Origin(unit, index, first), task=task)

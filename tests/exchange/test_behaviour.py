@@ -17,12 +17,12 @@ from tests.helpers.datasets import ids, sample_table, shard_hashes, write_parque
 
 OPTIONS = {"splits": {"train": 0.7, "test": 0.3}, "shards": 6, "seed": 3}
 
-# Name of the runner, its Beam options, exchange, rows of a batch, bytes of a group of units.
+# Name of the runner, its Beam options, exchange, rows of a batch, bytes of a task.
 WAYS = {
     "one worker": ("FnApiRunner", (), "files", 16_384, 2**26),
     "two threads": ("direct", ("--direct_num_workers=2",), "files", 100, 20_000),
     "small batches": ("FnApiRunner", (), "files", 7, 2**26),
-    "small groups": ("FnApiRunner", (), "files", 16_384, 5_000),
+    "small tasks": ("FnApiRunner", (), "files", 16_384, 5_000),
     "runner exchange": ("FnApiRunner", (), "runner", 16_384, 2**26),
     "runner exchange, threads": ("direct", ("--direct_num_workers=2",), "runner", 50, 20_000),
 }
@@ -51,11 +51,11 @@ def expected(parquet, tmp_path_factory):
 
 
 def write_in_one_way(parquet, output, way, **options):
-    runner, words, exchange, batch_rows, group_bytes = way
+    runner, words, exchange, batch_rows, task_bytes = way
     with bt.pipeline(runner, options=words) as pipeline:
         (
             pipeline
-            | ReadBatches(Parquet(parquet), batch_rows=batch_rows, group_bytes=group_bytes)
+            | ReadBatches(Parquet(parquet), batch_rows=batch_rows, task_bytes=task_bytes)
             | bt.WriteToTFRecord(f"{output}/", exchange=exchange, **options)
         )
 

@@ -18,7 +18,7 @@ def job_in(directory, shard_bytes):
 def write(directory, batches, shard_bytes):
     writer = DirectWriter(job_in(directory, shard_bytes))
     pieces = [piece for batch in batches for piece in writer.add(batch)]
-    pieces += writer.end_group()
+    pieces += writer.end_task()
     assert writer.take_tally().records == sum(piece.examples for piece in pieces)
     return pieces
 

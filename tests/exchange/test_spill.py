@@ -20,7 +20,7 @@ def job_in(directory, layout):
 def spill(directory, layout, batches, run_bytes=RUN_BYTES):
     spiller = Spiller(job_in(directory, layout), run_bytes=run_bytes)
     runs = [run for batch in batches for run in spiller.add(batch)]
-    return [*runs, *spiller.end_group()]
+    return [*runs, *spiller.end_task()]
 
 
 @pytest.mark.slow_after(3)
@@ -36,7 +36,7 @@ def test_both_ways_of_the_exchange_give_the_same_shards(
     monkeypatch.setattr(module, "MAX_BLOCK_BYTES", block_bytes)
     cutter = BlockCutter(job_in(tmp_path, layout), range_bits=8)
     blocks = [one for batch in batches for one in cutter.add(batch)]
-    blocks += cutter.end_group()
+    blocks += cutter.end_task()
     assert cutter.take_tally().records == 1000
     by_key = {}
     for key, block in reversed(blocks):
@@ -57,7 +57,7 @@ def test_many_rejects_are_not_held_until_a_run_is_full(tmp_path, monkeypatch):
         refused = Reject("u", row, "x", "bad-value", "m")
         assert list(spiller.add(batch_of([1]).replace(rejects=(refused,)))) == []
     assert len(list(tmp_path.glob("rejects-*"))) == 2
-    assert len(list(spiller.end_group())) == 1
+    assert len(list(spiller.end_task())) == 1
     tally = spiller.take_tally()
     assert [row["row"] for row in rejected_rows(tally.reject_files)] == [0, 1, 2, 3, 4]
     assert (tally.rows, tally.records, tally.rejects) == (10, 5, 5)

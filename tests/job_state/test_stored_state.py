@@ -27,8 +27,8 @@ from beam_tfrecord.sources.base import InputFile, Source, Unit
 from beam_tfrecord.sources.csv.read import CsvUnit
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
-from beam_tfrecord.sources.groups import Group
 from beam_tfrecord.sources.images.folders import FoundFile, pack_files
+from beam_tfrecord.sources.read_tasks import ReadTask
 from beam_tfrecord.sources.typed_files import PieceRun, PieceUnit
 
 
@@ -104,20 +104,20 @@ def test_units_share_their_file_as_before(tmp_path):
     units = tuple(
         Unit(f"a:{i}", file, i, i, i + 1, None, 3, 4, CsvUnit(("x",), i, True)) for i in (0, 1)
     )
-    groups = [Group(0, 0, units), Group(1, 2, units[1:])]
-    stored_state.save_groups(str(tmp_path), groups)
-    found = stored_state.load_groups(str(tmp_path), Anything(CsvUnit))
-    assert found == groups
+    tasks = [ReadTask(0, 0, units), ReadTask(1, 2, units[1:])]
+    stored_state.save_tasks(str(tmp_path), tasks)
+    found = stored_state.load_tasks(str(tmp_path), Anything(CsvUnit))
+    assert found == tasks
     assert found[0].units[0].file is found[1].units[0].file
-    assert stored_state.count_groups(str(tmp_path)) == 2
+    assert stored_state.count_tasks(str(tmp_path)) == 2
 
 
 def test_files_of_a_class_of_their_own_come_back(tmp_path):
     (pack,) = pack_files([FoundFile("aä.png", 7, 1)], root="/in", classes=("c",))
     plain = InputFile("/in/a", "a", 9)
     units = tuple(Unit(of.name, of, 0, 0, 1, 1, 7, 9) for of in (pack, plain))
-    stored_state.save_groups(str(tmp_path), [Group(0, 0, units)])
-    (found,) = stored_state.load_groups(str(tmp_path), Anything(None, type(pack)))
+    stored_state.save_tasks(str(tmp_path), [ReadTask(0, 0, units)])
+    (found,) = stored_state.load_tasks(str(tmp_path), Anything(None, type(pack)))
     assert found.units == units
     assert found.units[0].file.files() == (["aä.png"], [7])
     assert type(found.units[1].file) is InputFile
@@ -126,7 +126,7 @@ def test_files_of_a_class_of_their_own_come_back(tmp_path):
 def test_a_path_that_is_not_utf8_is_refused(tmp_path):
     unit = Unit("a", InputFile("/in\udcff/a", "a", 9), 0, 0, 1, 1, 7, 9)
     with pytest.raises(UsageError, match=r"the path '/in.udcff/a' is not utf-8: rename its"):
-        stored_state.save_groups(str(tmp_path), [Group(0, 0, (unit,))])
+        stored_state.save_tasks(str(tmp_path), [ReadTask(0, 0, (unit,))])
 
 
 def test_what_cannot_be_stored_is_refused(tmp_path):
@@ -236,9 +236,9 @@ def zeros(*lengths):
     ],
 )
 def test_a_mark_leads_nowhere_else(done, tmp_path):
-    stored_state.save(str(tmp_path / "group-k"), done)
-    assert stored_state.load(str(tmp_path / "group-k"), checkpoints.Done) is not None
-    assert checkpoints.find_group(str(tmp_path), "k") is None
+    stored_state.save(str(tmp_path / "task-k"), done)
+    assert stored_state.load(str(tmp_path / "task-k"), checkpoints.Done) is not None
+    assert checkpoints.find_task(str(tmp_path), "k") is None
     assert checkpoints.marked_files(str(tmp_path)) == set()
     stored_state.save(str(tmp_path / "done-k"), done)
     assert checkpoints.find_merged(str(tmp_path), "k") is None
@@ -249,21 +249,21 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     source = Csv(str(tmp_path / "in.csv"))
     files = list_input(source).outlines
     directory = str(tmp_path / "job")
-    plan = os.path.join(directory, stored_state.GROUPS)
+    plan = os.path.join(directory, stored_state.TASKS)
 
-    def begun(groups):
+    def begun(tasks):
         fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
-        stored_state.save_groups(directory, groups)
+        stored_state.save_tasks(directory, tasks)
         fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
         return os.path.exists(plan)
 
     unit = source.all_units(source.all_scans())[0]
     other = dataclasses.replace(unit.file, path="/etc/passwd")
-    assert begun([Group(0, 0, (unit,))])
-    assert not begun([Group(0, 0, (dataclasses.replace(unit, file=other),))])
-    assert not begun([Group(0, 0, (dataclasses.replace(unit, detail=None),))])
-    stored_state.save_groups(directory, [])
-    sealed(tmp_path / "job" / stored_state.GROUPS, [[], [], [], [[0, 0, [["a", 5]]]]])
+    assert begun([ReadTask(0, 0, (unit,))])
+    assert not begun([ReadTask(0, 0, (dataclasses.replace(unit, file=other),))])
+    assert not begun([ReadTask(0, 0, (dataclasses.replace(unit, detail=None),))])
+    stored_state.save_tasks(directory, [])
+    sealed(tmp_path / "job" / stored_state.TASKS, [[], [], [], [[0, 0, [["a", 5]]]]])
     fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
     assert not os.path.exists(plan)
 
@@ -277,6 +277,6 @@ def test_a_plan_of_any_content_begins_anew(text, tmp_path):
     source = Csv(str(tmp_path / "in.csv"))
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_text(text)
-    (tmp_path / "job" / "group-old").write_bytes(b"BTFKEPT\x01")
+    (tmp_path / "job" / "task-old").write_bytes(b"BTFKEPT\x01")
     assert fingerprint.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]

@@ -64,12 +64,12 @@ def database(tmp_path_factory):
 
 
 @pytest.fixture
-def small_groups(monkeypatch):
-    """Make every file of the input a group of its own."""
+def small_tasks(monkeypatch):
+    """Make every file of the input a task of its own."""
     reader = compose.ReadBatches
 
     def small(*arguments, **options):
-        return reader(*arguments, **options | {"group_bytes": 1, "max_group_bytes": 1})
+        return reader(*arguments, **options | {"task_bytes": 1, "max_task_bytes": 1})
 
     monkeypatch.setattr(compose, "ReadBatches", small)
 
@@ -120,7 +120,7 @@ def test_manifest_tells_files_and_source_and_nothing_else_varies(parquet, extrac
 
 
 @pytest.mark.slow
-def test_files_do_not_depend_on_workers(parquet, tmp_path, small_groups, monkeypatch):
+def test_files_do_not_depend_on_workers(parquet, tmp_path, small_tasks, monkeypatch):
     monkeypatch.setattr("beam_tfrecord.jobs.compose.SMALL_BYTES", 0)
     hashes = []
     for workers in (1, 2):
@@ -184,7 +184,7 @@ def test_same_again_does_nothing_and_another_is_refused(parquet, tmp_path):
 
 
 @pytest.mark.slow
-def test_overwriting_leaves_nothing_of_what_was_there(parquet, tmp_path, small_groups):
+def test_overwriting_leaves_nothing_of_what_was_there(parquet, tmp_path, small_tasks):
     place = tmp_path / "place"
     bt.extract(parquet, place)
     (place / "mine.txt").write_text("kept")
@@ -205,7 +205,7 @@ class Stop(Exception):
     """Ends a job at a moment of the test's choice."""
 
 
-def test_a_stopped_job_goes_on(parquet, tmp_path, small_groups, monkeypatch):
+def test_a_stopped_job_goes_on(parquet, tmp_path, small_tasks, monkeypatch):
     def stop(*_, **__):
         raise Stop("Stop")
 
@@ -224,7 +224,7 @@ def test_a_stopped_job_goes_on(parquet, tmp_path, small_groups, monkeypatch):
     assert not list(stage.glob(".tmp-*"))
 
 
-def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_groups):
+def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_tasks):
     def stop(target):
         raise Stop("Stop")
 
@@ -259,7 +259,7 @@ def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     target = output_writers.StageWriter(stage_job_in(tmp_path))
     assert list(target.add(bt.Batch(pa.record_batch({"id": [1]})))) == []
     with pytest.raises(OSError, match="No space left"):
-        list(target.end_group())
+        list(target.end_task())
     target.abort()
     assert list(tmp_path.iterdir()) == []
 
@@ -288,7 +288,7 @@ def test_no_rows_make_a_stage_with_a_schema_and_no_files(tmp_path):
     assert written.schema.names == ("id", "at")
 
 
-def test_groups_without_rows_and_one_huge_row(tmp_path, small_groups):
+def test_tasks_without_rows_and_one_huge_row(tmp_path, small_tasks):
     (tmp_path / "in").mkdir()
     values = [[], [b"x" * 3_000_000], [], [b"small"], [None]]
     for number, rows in enumerate(values):
@@ -309,8 +309,8 @@ def test_row_groups_and_files_have_their_size(tmp_path, monkeypatch):
     pieces = []
     for start in range(0, 20_000, 500):
         data = pa.record_batch({"n": numbers[start : start + 500]})
-        pieces += list(target.add(Batch(data, group=0)))
-    pieces += list(target.end_group())
+        pieces += list(target.add(Batch(data, task=0)))
+    pieces += list(target.end_task())
     files = [pq.ParquetFile(piece.path) for piece in pieces]
     assert [piece.order for piece in pieces] == [(0, number) for number in range(len(pieces))]
     assert sum(piece.examples for piece in pieces) == 20_000
@@ -433,7 +433,7 @@ def test_examples_are_refused(tmp_path):
         [b""] | bt.ExtractToParquet(tmp_path / "stage")
 
 
-def test_verify_finds_what_is_wrong(parquet, tmp_path, small_groups):
+def test_verify_finds_what_is_wrong(parquet, tmp_path, small_tasks):
     stage = tmp_path / "stage"
     bt.extract(parquet, stage)
     assert bt.verify(stage).ok

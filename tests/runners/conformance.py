@@ -25,8 +25,8 @@ from tests.helpers.zips import zip_of
 from tests.preprocess.made_rides import write_rides
 from tests.sources.made_images import jpeg, write_tree
 
-# Small groups, so that there is work for several workers.
-GROUP_BYTES = 8_000
+# Small tasks, so that there is work for several workers.
+TASK_BYTES = 8_000
 
 MAP = '''
 def doubled(row):
@@ -161,9 +161,9 @@ def _quoted(text):
     return "" if text is None else '"' + text.replace('"', '""') + '"'
 
 
-def small_groups(monkeypatch):
-    """Cut the input of every job into many groups."""
-    reader = functools.partial(ReadBatches, group_bytes=GROUP_BYTES)
+def small_tasks(monkeypatch):
+    """Cut the input of every job into many tasks."""
+    reader = functools.partial(ReadBatches, task_bytes=TASK_BYTES)
     monkeypatch.setattr(compose, "ReadBatches", reader)
 
 

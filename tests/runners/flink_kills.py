@@ -73,7 +73,7 @@ def lose_host(sign, cluster, trips, expected, directory):
     output = directory / "out"
     writing = start_writing(str(trips), "out", *SPLIT, *cluster.arguments, cwd=directory)
     wait_for(output.exists, what="the job has begun")
-    wait_for(appears(output, "kept-groups"), what="rows are read")
+    wait_for(appears(output, "kept-tasks"), what="rows are read")
     # To find them takes longer than some of the moments.
     workers, victim = cluster.workers(), cluster.task_managers()[0]
     await_moment(appears(output, sign))

@@ -13,7 +13,7 @@ from tests.runners.conformance import (
     make_transform_inputs,
     prism,
     result_of,
-    small_groups,
+    small_tasks,
 )
 
 PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
@@ -123,7 +123,7 @@ def check_same(way, job, output, expected, started):
 @pytest.mark.parametrize("way", WAYS_MARKED)
 def test_job_comes_out_the_same(way, job, inputs, tmp_path, expected, started, monkeypatch):
     monkeypatch.chdir(inputs)
-    small_groups(monkeypatch)
+    small_tasks(monkeypatch)
     check_same(way, job, tmp_path / "out", expected, started)
 
 

@@ -64,7 +64,7 @@ def test_a_job_gives_the_bytes_of_this_machine_and_holds_no_credentials(
     # The graphs of both, the template and job.json are among them.
     texts = [*cloud.texts(), json.dumps(cloud.service.job.description).encode()]
     assert sum(b"sdkPipelineOptions" in text for text in texts) == 2
-    assert sum(b"ReadGroup" in text for text in texts) == 2
+    assert sum(b"ReadTask" in text for text in texts) == 2
     assert not any(b"hunter2" in text for text in (*texts, ran.output.encode()))
 
 
@@ -188,5 +188,5 @@ def test_a_dry_run_touches_nothing(cloud):
     assert [cloud.names(name) for name in ("out", "tmp")] == [set(), set()]
     lines = {line.strip() for line in ran.stdout.splitlines()}
     assert {"units: 2", "machine: n2-standard-4", "most allowed: 3"} <= lines
-    assert re.search(r"^  Read: BeginCutFiles, CutFiles, .*, ReadGroup$", ran.stdout, re.M)
+    assert re.search(r"^  Read: BeginCutFiles, CutFiles, .*, ReadTask$", ran.stdout, re.M)
     assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)

@@ -17,7 +17,7 @@ from beam_tfrecord.job_state import stored_state
 from beam_tfrecord.sources import coco_files as rows
 from beam_tfrecord.sources.coco import Coco
 from beam_tfrecord.sources.coco_files import COLUMNS
-from beam_tfrecord.sources.groups import Group
+from beam_tfrecord.sources.read_tasks import ReadTask
 from tests.helpers.reading import good_rows, messages_of
 from tests.sources.made_images import encoded, exif, jpeg, picture, write_tree
 
@@ -118,9 +118,9 @@ def test_rows_do_not_depend_on_batches_units_or_the_order_of_parts(tmp_path, mon
     source = Coco(path, **options)
     units = source.all_units(source.all_scans())
     assert len(units) == 6
-    groups = [Group(0, 0, tuple(units))]
-    stored_state.save_groups(str(tmp_path), groups)
-    assert stored_state.load_groups(str(tmp_path), source) == groups
+    tasks = [ReadTask(0, 0, tuple(units))]
+    stored_state.save_tasks(str(tmp_path), tasks)
+    assert stored_state.load_tasks(str(tmp_path), source) == tasks
     for batch_rows in (1, 5, 100):
         assert good_rows(source, batch_rows=batch_rows) == expected
     content = json.loads(path.read_text())

@@ -251,10 +251,10 @@ def stopped(directory):
 def test_stored_state_of_any_content_is_done_again(thing, tmp_path):
     source, state = stopped(tmp_path)
     names = [path.name for path in state.iterdir()]
-    assert {"plan.json", "kept-groups"} <= set(names)
-    assert any(name.startswith("group-") for name in names)
+    assert {"plan.json", "kept-tasks"} <= set(names)
+    assert any(name.startswith("task-") for name in names)
     for name in names:
-        if name.startswith(("kept-", "group-")) or (name == "plan.json" and thing != "stored"):
+        if name.startswith(("kept-", "task-")) or (name == "plan.json" and thing != "stored"):
             (state / name).unlink()
             if thing == "stored":
                 (state / name).write_bytes(seal_stored('["x", {"Keep": [[0], []]}]'))

@@ -43,19 +43,19 @@ def _scratch(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def small_groups(monkeypatch):
-    """Make every file a group of its own."""
+def small_tasks(monkeypatch):
+    """Make every file a task of its own."""
     monkeypatch.setattr(compose, "_reader", compose._reader)
-    make_groups_small()
+    make_tasks_small()
 
 
-def make_groups_small():
-    """Make every file a group of its own, in this process."""
+def make_tasks_small():
+    """Make every file a task of its own, in this process."""
     reader = compose._reader
 
     def small(*arguments):
         made = reader(*arguments)
-        made.group_bytes = 1
+        made.task_bytes = 1
         return made
 
     compose._reader = small
@@ -121,7 +121,7 @@ def test_what_an_interrupted_job_has_done_is_said(source, tmp_path, caplog):
     stop_before_publishing(source, out)
     assert caplog.messages == []
     (directory,) = out.glob(".tmp-*")
-    next(directory.glob("group-*")).unlink()
+    next(directory.glob("task-*")).unlink()
     bt.write(source, out)
     assert caplog.messages[0] == "continues an earlier attempt: 3 of 4 parts of the input done"
 
@@ -150,7 +150,7 @@ def test_work_that_is_not_whole_is_done_again(source, tmp_path, reads, options, 
     (directory,) = out.glob(".tmp-*")
     for path in directory.glob("done-*"):
         path.unlink()
-    pattern = "group-*" if "mark" in damage else "run-*" if options is SHUFFLED else "shard-*"
+    pattern = "task-*" if "mark" in damage else "run-*" if options is SHUFFLED else "shard-*"
     victim = sorted(directory.glob(pattern))[0]
     if "gone" in damage:
         victim.unlink()
@@ -411,7 +411,7 @@ def dying(self, unit, *arguments, **options):
     return read(self, unit, *arguments, **options)
 
 Parquet.read = dying
-test_resume.make_groups_small()
+test_resume.make_tasks_small()
 bt.write(sys.argv[1], sys.argv[2], **test_resume.SHUFFLED)
 """
 

@@ -113,9 +113,9 @@ _Task = tuple[Batch, list[ImagePlace], list[int]]
 class ImageSource(PictureOptions, FileSource):
     """Images, wherever their names come from: a column of a source of rows has their paths."""
 
-    # Decoding takes long for the size of images, so with large groups one worker would be busy
-    # with the last group while the others are idle.
-    group_bytes: ClassVar[int] = PACK_BYTES
+    # Decoding takes long for the size of images, so with large tasks one worker would be busy
+    # with the last task while the others are idle.
+    task_bytes: ClassVar[int] = PACK_BYTES
 
     @property
     def runs_python(self) -> bool:  # type: ignore[override]

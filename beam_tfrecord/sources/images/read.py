@@ -37,7 +37,7 @@ BATCH_FILES = 256
 # Remote requests take long and need little CPU, so there are many small batches at a time.
 REMOTE_BATCH_FILES = 32
 REMOTE_THREADS = 32
-# The number of cores. Beam reads other groups of units at the same time, which use the CPU while
+# The number of cores. Beam reads other tasks at the same time, which use the CPU while
 # these threads wait for a disk.
 THREADS = max(2, min(16, os.cpu_count() or 1))
 

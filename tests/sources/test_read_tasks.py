@@ -9,8 +9,8 @@ import pytest
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import with_selection
 from beam_tfrecord.sources.choose import make_source
-from beam_tfrecord.sources.groups import group_units, groups_for_workers
-from beam_tfrecord.transforms.read_batches import read_group
+from beam_tfrecord.sources.read_tasks import pack_units, tasks_for_workers
+from beam_tfrecord.transforms.read_batches import read_task
 from tests.helpers.formats import write_file
 
 ROWS = 50_000
@@ -18,9 +18,9 @@ TABLE = pa.table({"id": pa.array(range(ROWS)), "text": [f"t{row % 97}" for row i
 BATCH_ROWS = 4_096
 
 
-def numbers_in(source, group, schema):
-    """Return unit and number of each row of a group, with the row's value."""
-    for batch in read_group(source, group, schema, BATCH_ROWS, ("read",)):
+def numbers_in(source, task, schema):
+    """Return unit and number of each row of a task, with the row's value."""
+    for batch in read_task(source, task, schema, BATCH_ROWS, ("read",)):
         origin, ids = batch.origin, batch.data.column("id").to_pylist()
         for number, value in zip(origin.row_numbers(batch.num_rows).tolist(), ids, strict=True):
             yield origin.unit, origin.index, number, value
@@ -34,7 +34,7 @@ def test_the_shares_of_a_unit_have_each_row_once(name, condition, tmp_path):
     units = source.all_units(source.all_scans())
     assert len(units) == 1
     schema = source.schema()
-    (whole,) = group_units(units)
+    (whole,) = pack_units(units)
     expected = list(numbers_in(source, whole, schema))
     assert len(expected) == (ROWS if condition is None else 30_000)
     shares = [dataclasses.replace(whole, share=(share, 3)) for share in range(3)]
@@ -48,11 +48,11 @@ def test_each_worker_has_groups_of_similar_sizes(tmp_path):
         write_file(tmp_path / f"{name}.parquet", TABLE.slice(0, rows))
     source = make_source([str(tmp_path)])
     units = source.all_units(source.all_scans())
-    groups = groups_for_workers(source, units, 2, 2**30)
+    tasks = tasks_for_workers(source, units, 2, 2**30)
     total = sum(unit.encoded_bytes for unit in units)
-    assert len(groups) >= 4
-    assert max(group.encoded_bytes for group in groups) <= 1.5 * total / 4
-    read = [(unit.name, group.share) for group in groups for unit in group.units]
+    assert len(tasks) >= 4
+    assert max(task.encoded_bytes for task in tasks) <= 1.5 * total / 4
+    read = [(unit.name, task.share) for task in tasks for unit in task.units]
     assert len(read) == len(set(read))
     for unit in units:
         shares = [share for name, share in read if name == unit.name]
