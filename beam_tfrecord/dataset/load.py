@@ -23,7 +23,7 @@ from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path,
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.frameworks.keras import keras_dataset
 from beam_tfrecord.frameworks.tf import tf_dataset
-from beam_tfrecord.loading.batches import IMAGE, Batches, Columns, class_weight
+from beam_tfrecord.loading.batches import IMAGE, BatchColumns, Batches, class_weight
 from beam_tfrecord.loading.epochs import Division, Epochs, order_of
 from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import Rows, ShardFiles
@@ -243,7 +243,9 @@ class Dataset(Rows):
         only_images = columns is None and images is not None
         if only_images:
             columns = [IMAGE]
-        found = Columns(self, columns, label, categories=categories, defaults=defaults, nulls=nulls)
+        found = BatchColumns(
+            self, columns, label, categories=categories, defaults=defaults, nulls=nulls
+        )
         tensors = Tensors(found, floats, label if isinstance(label, str) else None)
         ranks = ranks_of_torch() if rank is None or world is None else (rank, world)
         rows = 1 if batch_size is None else batch_size
@@ -305,7 +307,9 @@ class Dataset(Rows):
         self.check_single_split()
         from beam_tfrecord.frameworks.grain import GrainDataset
 
-        found = Columns(self, columns, label, categories=categories, defaults=defaults, nulls=nulls)
+        found = BatchColumns(
+            self, columns, label, categories=categories, defaults=defaults, nulls=nulls
+        )
         epochs = Epochs(found.rows, shuffle=shuffle, seed=seed)
         division = Division(len(self), batch_size, *shard, drop_remainder)
         return GrainDataset(found, Batches(epochs, division), repeat)

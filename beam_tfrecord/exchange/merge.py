@@ -60,7 +60,7 @@ class Slice:
 
 
 @dataclasses.dataclass(frozen=True)
-class SectionGroup:
+class JoinedSections:
     """Neighbouring sections of one split that are merged together."""
 
     sections: Sequence[Section]
@@ -78,22 +78,22 @@ class SectionGroup:
         return sum(counts) if len(counts) == len(self.sections) else None
 
 
-def groups_of(
+def join_sections(
     sections: Sequence[Section],
     runs: Sequence[str],
     max_bytes: int,
     index_of: Callable[[str], RunIndex] = read_index,
-) -> list[SectionGroup]:
-    """Group neighbouring sections of one split, and find the slices of all runs for each group."""
-    groups = [SectionGroup(joined) for joined in _neighbours(sections, max_bytes)]
+) -> list[JoinedSections]:
+    """Join neighbouring sections of one split, and find the slices of all runs for them."""
+    merges = [JoinedSections(own) for own in _neighbours(sections, max_bytes)]
     for path in runs:
         index = index_of(path)
-        for group in groups:
-            first, last = group.sections[0], group.sections[-1]
+        for joined in merges:
+            first, last = joined.sections[0], joined.sections[-1]
             start, stop = index.slice(first.split, first.first_key, last.last_key)
             if stop > start:
-                group.slices.append(Slice(path, start, stop))
-    return groups
+                joined.slices.append(Slice(path, start, stop))
+    return merges
 
 
 def _neighbours(sections: Sequence[Section], max_bytes: int) -> Iterator[list[Section]]:
@@ -137,9 +137,9 @@ class Merger:
         """Write the shards of one task, and yield each."""
         self._progress.add()
         section_bytes = SECTION_BYTES if section_bytes is None else section_bytes
-        groups = groups_of(sections, runs, section_bytes, index_of)
+        merges = join_sections(sections, runs, section_bytes, index_of)
         by_shard = itertools.groupby(
-            self._by_section(groups, section_bytes), lambda one: (one[0].split, one[0].shard)
+            self._by_section(merges, section_bytes), lambda one: (one[0].split, one[0].shard)
         )
         for (split, shard), records in by_shard:
             writer = ShardWriter(self._directory, split, (shard,), self._layout.compression)
@@ -158,13 +158,13 @@ class Merger:
         self._progress.flush()
 
     def _by_section(
-        self, groups: Sequence[SectionGroup], section_bytes: int
+        self, merges: Sequence[JoinedSections], section_bytes: int
     ) -> Iterator[tuple[Section, UInt8Array, Int64Array]]:
         """Yield framed records in order: their section, their bytes, and the size of each."""
         may_spread = self._layout.spreads_copies
-        for group, records in self.sorted(groups, section_bytes):
+        for joined, records in self.sorted(merges, section_bytes):
             sort_keys = records.sorted_keys
-            for section in group.sections:
+            for section in joined.sections:
                 first = int(np.searchsorted(sort_keys, np.uint64(section.first_key)))
                 end = int(np.searchsorted(sort_keys, np.uint64(section.last_key), side="right"))
                 inside = records.where(slice(first, end))
@@ -177,28 +177,28 @@ class Merger:
                     yield section, data, sizes
 
     def sorted(
-        self, groups: Sequence[SectionGroup], section_bytes: int
-    ) -> Iterator[tuple[SectionGroup, SortedRecords]]:
-        """Yield each group with its sorted records: all at once, or in steps if it is large."""
-        are_small = [group.bytes <= 2 * section_bytes or group.records == 1 for group in groups]
-        wanted = (group.slices for group, small in zip(groups, are_small, strict=True) if small)
+        self, merges: Sequence[JoinedSections], section_bytes: int
+    ) -> Iterator[tuple[JoinedSections, SortedRecords]]:
+        """Yield each merge with its sorted records: all at once, or in steps if it is large."""
+        are_small = [joined.bytes <= 2 * section_bytes or joined.records == 1 for joined in merges]
+        wanted = (joined.slices for joined, small in zip(merges, are_small, strict=True) if small)
         by_bytes = self._layout.shuffle
         read = self._reader.read(wanted, held=sections_held(section_bytes))
         with contextlib.closing(read):
-            for group, small in zip(groups, are_small, strict=True):
-                found, split = 0, group.sections[0].split
-                # What is read ahead comes in the order of the small groups.
-                steps = [next(read)] if small else merged_entries(group.slices, by_bytes=by_bytes)
+            for joined, small in zip(merges, are_small, strict=True):
+                found, split = 0, joined.sections[0].split
+                # What is read ahead comes in the order of the small merges.
+                steps = [next(read)] if small else merged_entries(joined.slices, by_bytes=by_bytes)
                 for data in steps:
                     try:
                         records = sort_entries(data, by_bytes=by_bytes)
                     except ValueError as error:
                         raise DataError(f"a run of split {split!r} is damaged: {error}") from error
                     found += len(records.order)
-                    yield group, records
-                if group.records is not None and found != group.records:
+                    yield joined, records
+                if joined.records is not None and found != joined.records:
                     raise DataError(
-                        f"runs of split {split!r} hold {found} records, but {group.records} were "
+                        f"runs of split {split!r} hold {found} records, but {joined.records} were "
                         "written"
                     )
 
@@ -229,11 +229,11 @@ class SliceReader:
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
-    def read(self, groups: Iterable[Sequence[Slice]], *, held: int) -> Generator[UInt8Array]:
-        """Yield the concatenated slices of each group; each array is valid until the next one."""
+    def read(self, wanted: Iterable[Sequence[Slice]], *, held: int) -> Generator[UInt8Array]:
+        """Yield the concatenated slices of each merge; each array is valid until the next one."""
         begun: collections.deque[Callable[[], UInt8Array]] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS, "read-runs") as pool:
-            for number, slices in enumerate(groups):
+            for number, slices in enumerate(wanted):
                 begun.append(self._begin(pool, slices, number % held))
                 if len(begun) == held:
                     yield begun.popleft()()
@@ -319,7 +319,7 @@ def merge_runs(
     if not sizes.any():
         return None
     numbers = np.arange(len(sizes), dtype=np.uint64)
-    groups = []
+    merges = []
     for cut in cut_bins(
         numbers, np.zeros_like(sizes), sizes, math.ceil(int(sizes.sum()) / MOST_SECTION_BYTES)
     ):
@@ -329,9 +329,9 @@ def merge_runs(
             for path, ends in zip(paths, offsets, strict=True)
             if ends[cut.last + 1] > ends[cut.first]
         ]
-        groups.append(SectionGroup([section], slices))
+        merges.append(JoinedSections([section], slices))
     merger = Merger(layout, directory)
-    parts = (records for _, records in merger.sorted(groups, MOST_SECTION_BYTES))
+    parts = (records for _, records in merger.sorted(merges, MOST_SECTION_BYTES))
     path = os.path.join(directory, f"run-{task.key(paths)}")
     run = write_run(path, parts, (task.split,), SHUFFLED_BIN_SHIFT, merger.buffer)
     return dataclasses.replace(run, counts={})

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.features.arrow_types import decoded_type, unit_of
+from beam_tfrecord.features.arrow_types import decoded_type, time_unit
 from beam_tfrecord.native._csv import Filler
 from beam_tfrecord.native.values import (
     AS_DOUBLE,
@@ -187,7 +187,7 @@ def to_text(values: pa.Array) -> pa.Array:
 
 def _check_years(times: pa.Array) -> None:
     arrow = times.type
-    unit = unit_of(arrow)
+    unit = time_unit(arrow)
     if unit == "ns":
         # The years 1677 to 2262. Arrow cannot parse the first second.
         low, high = 10**9 - 2**63, 2**63

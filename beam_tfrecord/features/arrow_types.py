@@ -77,7 +77,7 @@ def value_type(arrow: pa.DataType) -> pa.DataType:
     return arrow
 
 
-def unit_of(arrow: pa.DataType) -> Any:
+def time_unit(arrow: pa.DataType) -> Any:
     """Return the unit of a temporal type, as NumPy names it: ``D`` for days, ``s`` to ``ns``."""
     return {pa.date32(): "D", pa.date64(): "ms"}.get(arrow) or arrow.unit
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_tfrecord.features.arrow_types import is_list, numpy_dtype, unit_of
+from beam_tfrecord.features.arrow_types import is_list, numpy_dtype, time_unit
 
 
 def python_rows(batch: pa.RecordBatch, *, shaped: bool = False) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def times_of(column: pa.Array) -> npt.NDArray[Any]:
     spans = pa.types.is_duration(arrow) or pa.types.is_time(arrow)
     stored = pa.int32() if arrow.bit_width == 32 else pa.int64()
     values = column.view(stored).fill_null(0).to_numpy().astype(np.int64)
-    out: npt.NDArray[Any] = values.view(f"{'m8' if spans else 'M8'}[{unit_of(arrow)}]")
+    out: npt.NDArray[Any] = values.view(f"{'m8' if spans else 'M8'}[{time_unit(arrow)}]")
     if column.null_count:
         out[column.is_null().to_numpy(zero_copy_only=False)] = "NaT"
     return out

@@ -236,10 +236,10 @@ def _scalars(values: Sequence[np.generic]) -> pa.DataType:
 def _times(values: Sequence[datetime.datetime]) -> pa.DataType:
     # Not a set of zones, because those of dateutil have no hash.
     zones = {id(value.tzinfo): value for value in values}.values()
-    return joined(pa.timestamp(_unit(values), pa.array([value]).type.tz) for value in zones)
+    return joined(pa.timestamp(_time_unit(values), pa.array([value]).type.tz) for value in zones)
 
 
-def _unit(values: Sequence[Any]) -> str:
+def _time_unit(values: Sequence[Any]) -> str:
     """Return the finest unit of times, of which those of pandas may have nanoseconds."""
     return max((getattr(value, "unit", "us") for value in values), key=_UNITS.index)
 
@@ -266,7 +266,7 @@ _TYPES: dict[type | tuple[type, ...], Callable[[Any], pa.DataType]] = {
     datetime.datetime: _times,
     datetime.date: lambda _: pa.date32(),
     datetime.time: _times_of_day,
-    datetime.timedelta: lambda values: pa.duration(_unit(values)),
+    datetime.timedelta: lambda values: pa.duration(_time_unit(values)),
     decimal.Decimal: _decimals,
     np.ndarray: _arrays,
     np.generic: _scalars,

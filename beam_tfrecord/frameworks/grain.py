@@ -9,7 +9,7 @@ from typing import Any
 import grain
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.loading.batches import Batches, Columns
+from beam_tfrecord.loading.batches import BatchColumns, Batches
 
 
 class GrainDataset(grain.IterDataset):
@@ -18,7 +18,7 @@ class GrainDataset(grain.IterDataset):
     See `beam_tfrecord.dataset.load.Dataset.grain` for the arguments.
     """
 
-    def __init__(self, columns: Columns, batches: Batches, repeat: int | None) -> None:
+    def __init__(self, columns: BatchColumns, batches: Batches, repeat: int | None) -> None:
         super().__init__()
         if repeat is not None and repeat < 0:
             raise UsageError(f"repeat must be at least 0, not {repeat}")
@@ -63,9 +63,9 @@ class GrainIterator(grain.DatasetIterator):
     def _read(self, begin: int) -> Iterator[Any]:
         steps, ahead = itertools.tee(self._dataset.steps(begin))
         columns = self._dataset.columns
-        for rows, places in self._dataset.batches.groups(ahead):
+        for rows, bounds in self._dataset.batches.read(ahead):
             rows = columns.encoded(rows)
-            for (first, last), step in zip(places, steps, strict=False):
+            for (first, last), step in zip(bounds, steps, strict=False):
                 self._step = step + 1
                 yield columns.arranged(columns.arrays(rows.slice(first, last - first)))
 

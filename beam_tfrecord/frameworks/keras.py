@@ -14,13 +14,13 @@ from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_temporal, is_text
 from beam_tfrecord.frameworks.tf import Passes, examples, require_tensorflow
-from beam_tfrecord.frameworks.tf_parts import Part, parts_of
+from beam_tfrecord.frameworks.tf_parts import ColumnPart, parts_of
 from beam_tfrecord.loading.batches import (
     IMAGE,
     MASK,
     MASK_SUFFIX,
+    BatchColumns,
     Categories,
-    Columns,
     check_masks,
     image_decoding,
     known_categories,
@@ -83,7 +83,7 @@ def keras_dataset(
     names = _feature_names(dataset, columns, targets)
     if IMAGE not in names:
         images = None
-    found = Columns(
+    found = BatchColumns(
         dataset, names, targets,
         categories=known_categories(dataset, [*names, *targets], categories),
         defaults=defaults, nulls=nulls,
@@ -132,7 +132,7 @@ def _feature_names(
     raise UsageError("no column is left for x: choose one that is neither label nor weight")
 
 
-def _check_targets(parts: Sequence[Part], weight: str | None) -> None:
+def _check_targets(parts: Sequence[ColumnPart], weight: str | None) -> None:
     """Raise `UsageError` if a column cannot be a label, or the weight."""
     for part in parts:
         name, arrow = part.feature.name, part.feature.type
@@ -153,7 +153,7 @@ def _check_targets(parts: Sequence[Part], weight: str | None) -> None:
 
 
 def _check_inputs(
-    parts: Sequence[Part], *, is_stacked: bool, is_single: bool, nulls: float | str | None
+    parts: Sequence[ColumnPart], *, is_stacked: bool, is_single: bool, nulls: float | str | None
 ) -> None:
     """Raise `UsageError` if columns are of kinds that x cannot have."""
     leave_out = "leave them out with columns=[…]"
@@ -161,7 +161,7 @@ def _check_inputs(
     missing = [part for part in parts if part.may_miss and (is_single or nulls != MASK)]
     default = f"pass defaults={{{missing[0].feature.name!r}: …}}" if missing else ""
 
-    faults: dict[str, tuple[str, Callable[[Part], bool]]] = {
+    faults: dict[str, tuple[str, Callable[[ColumnPart], bool]]] = {
         "values that may be missing": (
             default if is_single else f"{default}, or nulls='mask' for 0 and a column of masks",
             lambda part: part in missing,
@@ -190,7 +190,7 @@ def _check_inputs(
 
 
 def _x_maker(
-    parts: Sequence[Part],
+    parts: Sequence[ColumnPart],
     *,
     is_single: bool,
     stack: bool,
@@ -229,7 +229,7 @@ def _x_maker(
     return (lambda values: _stacked(entries(values))) if is_stacked else entries, shown
 
 
-def _dense(part: Part, value: Any) -> tuple[Any, Any]:
+def _dense(part: ColumnPart, value: Any) -> tuple[Any, Any]:
     """Return a dense tensor, and the mask of the values that are present, or None."""
     import tensorflow as tf
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from beam_tfrecord.base.text import listed
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.features.arrow_types import is_temporal, is_text, unit_of
+from beam_tfrecord.features.arrow_types import is_temporal, is_text, time_unit
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.feature_spec import FIXED, VARYING, Reading, readings
 from beam_tfrecord.features.schema import Schema
@@ -244,7 +244,7 @@ def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
 def _days_of(leaf: TFColumn, feature: Feature) -> tuple[int, int]:
     """Return the first time of a column, and its number of units in a day."""
     first = feature.observed and feature.observed.min
-    return int(first or 0), int(np.timedelta64(1, "D") / np.timedelta64(1, unit_of(leaf.type)))
+    return int(first or 0), int(np.timedelta64(1, "D") / np.timedelta64(1, time_unit(leaf.type)))
 
 
 def _dense_line(leaf: TFColumn, reading: Reading, days: Mapping[str, tuple[int, int]]) -> str:

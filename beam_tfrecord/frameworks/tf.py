@@ -11,12 +11,12 @@ import numpy as np
 
 from beam_tfrecord.base.extras import import_tensorflow, require
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.frameworks.tf_parts import Part, arrays_of_parts, parts_of, sparse
+from beam_tfrecord.frameworks.tf_parts import ColumnPart, arrays_of_parts, parts_of, sparse
 from beam_tfrecord.loading.batches import (
     IMAGE,
     MASK,
     MASK_SUFFIX,
-    Columns,
+    BatchColumns,
     ImageSize,
     check_masks,
     image_decoding,
@@ -79,7 +79,7 @@ def tf_dataset(
     require_tensorflow(dataset, "load(...).tf()")
     images = image_decoding(dataset, columns, image_size, decode=decode)
     only_images = images is not None and columns is None
-    found = Columns(
+    found = BatchColumns(
         dataset, [IMAGE] if only_images else columns, label,
         categories=categories, defaults=defaults, nulls=nulls,
     )  # fmt: skip
@@ -118,8 +118,8 @@ def require_tensorflow(dataset: Rows, what: str) -> None:
 
 
 def examples(
-    columns: Columns,
-    parts: Sequence[Part],
+    columns: BatchColumns,
+    parts: Sequence[ColumnPart],
     finish: Callable[[dict[str, Any]], Any],
     batch_size: int | None,
     passes: Passes,
@@ -159,8 +159,8 @@ def examples(
 
 
 def _rows(
-    columns: Columns,
-    parts: Sequence[Part],
+    columns: BatchColumns,
+    parts: Sequence[ColumnPart],
     epochs: Epochs,
     division: Division,
     start_step: int,
@@ -172,13 +172,13 @@ def _rows(
 
     first_epoch, first_step = divmod(start_step, max(1, len(division)))
     numbers = itertools.count(first_epoch)
-    # A file that is read from its begin goes on where the last group of its epoch ended.
+    # A file that is read from its begin goes on where the last range of its epoch ended.
     reader = functools.lru_cache(2)(epochs.reader)
     # The last step may have no rows of this reader.
     size = division.batch_size
     own_steps = -(-division.examples // size)
 
-    def groups() -> Iterator[tuple[int, int, int]]:
+    def step_ranges() -> Iterator[tuple[int, int, int]]:
         """Yield an epoch with the first step of those to read together, and the one after them."""
         epoch, step_size = next(numbers), division.step_examples
         first = first_step if epoch == first_epoch else 0
@@ -190,39 +190,39 @@ def _rows(
 
     def read(epoch: Any, first: Any, stop: Any) -> list[Any]:
         ranges = [division.positions(step) for step in range(first, stop)]
-        found, places = reader(int(epoch))(ranges)
+        found, bounds = reader(int(epoch))(ranges)
         encoded = columns.encoded(found)
-        return [np.array(places), *arrays_of_parts(parts, encoded)]
+        return [np.array(bounds), *arrays_of_parts(parts, encoded)]
 
     specs = [tf.TensorSpec([None, 2], tf.int64), *(spec for part in parts for spec in part.specs())]
 
-    def group(*numbers: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def tensors_at(*numbers: tf.Tensor) -> tuple[tf.Tensor, ...]:
         arrays = tf.numpy_function(read, numbers, [spec.dtype for spec in specs])
         return tuple(map(tf.ensure_shape, arrays, (spec.shape for spec in specs)))
 
-    def slices(places: tf.Tensor, *tensors: tf.Tensor) -> tf.data.Dataset:
+    def slices(bounds: tf.Tensor, *tensors: tf.Tensor) -> tf.data.Dataset:
         every = iter(tensors)
         values = {part.name: part.value(every) for part in parts}
         if not is_batch:
             return tf.data.Dataset.from_tensor_slices(values)
 
-        def batch(place: tf.Tensor) -> Any:
+        def batch(bound: tf.Tensor) -> Any:
             def cut(one: Any) -> Any:
-                found = one[place[0] : place[1]]
+                found = one[bound[0] : bound[1]]
                 is_whole = division.drop_remainder and isinstance(one, tf.Tensor)
                 return tf.ensure_shape(found, [size, *one.shape[1:]]) if is_whole else found
 
             return tf.nest.map_structure(cut, values)
 
-        return tf.data.Dataset.from_tensor_slices(places).map(batch)
+        return tf.data.Dataset.from_tensor_slices(bounds).map(batch)
 
-    # Python yields numbers of groups, and reads a group at a time, since each call costs time.
+    # Python yields ranges of steps, and reads a range at a time, since each call costs time.
     numbered = tf.data.Dataset.from_generator(
-        groups, output_signature=(tf.TensorSpec([], tf.int64),) * 3
+        step_ranges, output_signature=(tf.TensorSpec([], tf.int64),) * 3
     )
-    # A window is a buffer of 64 MB, and a file that is read from its begin has one place.
+    # A window is a buffer of 64 MB, and a file that is read from its begin has one position.
     is_random = epochs.is_indexed and epochs.order(0).chunk == 1
-    found = numbered.map(group, _READS_AT_ONCE if is_random else 1).flat_map(slices)
+    found = numbered.map(tensors_at, _READS_AT_ONCE if is_random else 1).flat_map(slices)
     if first_step:
         # The first iteration is shorter than the later ones.
         return found

@@ -1,6 +1,6 @@
-"""`Part`: a column, or a part of a nested one, as arrays of NumPy and as tensors of TensorFlow.
+"""`ColumnPart`: a column, or part of a nested one, as arrays of NumPy and tensors of TensorFlow.
 
-A group of rows passes from Python to TensorFlow as flat arrays. `TensorBytes` are tensors that an
+Rows pass from Python to TensorFlow as flat arrays. `TensorBytes` are tensors that an
 Example holds as bytes. TensorFlow is imported in the functions that use it.
 """
 
@@ -128,7 +128,7 @@ _DTYPES = {BYTES: "string", FLOAT: "float32", INT64: "int64"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ColumnPart:
     """A column, or a part of a nested column, in the batches of `tf_dataset`.
 
     Its value is a tensor; a tensor and its mask if values may be missing; a ragged tensor; or for
@@ -237,20 +237,20 @@ class Part:
         return (first, *others) if others else first
 
 
-def parts_of(schema: Schema) -> list[Part]:
+def parts_of(schema: Schema) -> list[ColumnPart]:
     """Return the parts of the columns of a schema, in order."""
     read = {reading.name: reading for reading in readings(schema)}
     tensors = tensors_in_bytes(schema)
     hidden = {name for tensor in tensors.values() for name in tensor.unread}
     return [
-        Part(feature, stored, read[stored.name], tensors.get(stored.name))
+        ColumnPart(feature, stored, read[stored.name], tensors.get(stored.name))
         for feature in schema.features
         for stored in tf_columns(feature)
         if stored.name in read and stored.name not in hidden
     ]
 
 
-def arrays_of_parts(parts: Sequence[Part], rows: pa.RecordBatch) -> list[Array]:
+def arrays_of_parts(parts: Sequence[ColumnPart], rows: pa.RecordBatch) -> list[Array]:
     """Return the arrays of all parts of rows."""
     found = []
     for name, group in itertools.groupby(parts, lambda part: part.feature.name):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.frameworks.torch_tensors import ImageTensors, Tensors, use_pipe_for_small_tensors
 from beam_tfrecord.images import ImageError
-from beam_tfrecord.loading.batches import IMAGE, Batches, Columns
+from beam_tfrecord.loading.batches import IMAGE, BatchColumns, Batches
 
 
 class TorchDataset(Dataset):
@@ -30,7 +30,7 @@ class TorchDataset(Dataset):
     def __init__(
         self,
         batches: Batches,
-        columns: Columns,
+        columns: BatchColumns,
         tensors: Tensors,
         images: ImageTensors | None,
         *,
@@ -87,8 +87,8 @@ class TorchDataset(Dataset):
     def _read(self, steps: Iterable[int]) -> Iterator[Any]:
         """Yield the batches of steps that increase."""
         steps, ahead = itertools.tee(steps)
-        for rows, places in self._batches.groups(ahead):
-            for values in self._convert(rows, places):
+        for rows, bounds in self._batches.read(ahead):
+            for values in self._convert(rows, bounds):
                 step = next(steps)
                 if self._images is not None:
                     values[IMAGE] = self._decoded(self._images, values[IMAGE], step)

@@ -19,7 +19,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tensors import TensorType, is_small_float
 from beam_tfrecord.images.decode import rgb_pixels
 from beam_tfrecord.images.headers import MAX_PIXELS
-from beam_tfrecord.loading.batches import IMAGE, NUMBERS, TIMES, Array, Columns, image_decoding
+from beam_tfrecord.loading.batches import IMAGE, NUMBERS, TIMES, Array, BatchColumns, image_decoding
 from beam_tfrecord.loading.epochs import Range
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.values import MissingError, array_of_column, default_scalar, is_number
@@ -38,7 +38,9 @@ _NUMPY_FLOATS = {torch.float16: np.float16, torch.float32: np.float32, torch.flo
 class Tensors:
     """Converts rows to tensors and lists; the schema decides which, so all batches are alike."""
 
-    def __init__(self, columns: Columns, dtype: torch.dtype | None, class_ids: str | None) -> None:
+    def __init__(
+        self, columns: BatchColumns, dtype: torch.dtype | None, class_ids: str | None
+    ) -> None:
         columns.mask_missing()
         self._columns, self._dtype = columns, dtype
         self._lists: list[Feature] = []
@@ -56,12 +58,12 @@ class Tensors:
                 own = np.dtype(_NUMPY_FLOATS[dtype])
             self._blocks.setdefault((own, empty.shape[1:]), []).append(feature)
 
-    def batches(self, rows: pa.RecordBatch, places: Iterable[Range]) -> Iterator[dict[str, Any]]:
+    def batches(self, rows: pa.RecordBatch, bounds: Iterable[Range]) -> Iterator[dict[str, Any]]:
         """Yield the rows from a first to a last one as tensors and lists by column."""
         rows = self._columns.encoded(rows)
         blocks = self._tensors(rows)
         names = [*self._columns.schema.names, *self._columns.masks(rows.slice(0, 0))]
-        for first, last in places:
+        for first, last in bounds:
             found: dict[str, Any] = {}
             for of_block, block in blocks:
                 part = block[:, first:last]
@@ -73,7 +75,7 @@ class Tensors:
                 found[feature.name] = self._list(column, feature)
             yield {name: found[name] for name in names}
 
-    def rows(self, rows: pa.RecordBatch, places: Iterable[Range]) -> Iterator[dict[str, Any]]:
+    def rows(self, rows: pa.RecordBatch, bounds: Iterable[Range]) -> Iterator[dict[str, Any]]:
         """Yield single rows as tensors without axes and Python values by column."""
         for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
             some = rows.slice(start, _ROWS_AT_ONCE)

@@ -52,8 +52,8 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Running:
-    """A job that this process is running."""
+class _LiveJob:
+    """A job of this process that has not ended."""
 
     settings: JobSettings[Any]
     identity: Identity
@@ -66,7 +66,7 @@ class _Running:
 
 
 # Read only by `what_is_kept`, which the handler of an interrupt calls.
-_under_way: list[_Running] = []
+_live_jobs: list[_LiveJob] = []
 
 
 def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
@@ -107,16 +107,16 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             # Not refused: only another function may have written it.
             settings, is_replaced = dataclasses.replace(settings, overwrite=True), True
         token = identity.fingerprint or os.urandom(8).hex()
-        job = _Running(settings, identity, target.temporary(token[:12]))
+        job = _LiveJob(settings, identity, target.temporary(token[:12]))
         goes_on = present is None and job.is_resumable
         clear_leftovers(target, keep=job.directory if goes_on else None)
         if present is not None:
             return present
-        _under_way.append(job)
+        _live_jobs.append(job)
         try:
             _attempt(job, listing, held, progress)
         finally:
-            _under_way.remove(job)
+            _live_jobs.remove(job)
         remove_leftovers(target)
         output = settings.load_output()
         # The line of the caller of `write` or `extract`, which `takes` wraps.
@@ -146,7 +146,7 @@ def warn_of_output(settings: JobSettings[Any]) -> None:
         _LOGGER.warning("%r already holds this dataset: there is nothing to do", where)
 
 
-def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:
+def _attempt(job: _LiveJob, listing: Listing, held: Lease, progress: Progress | None) -> None:
     """Run the pipelines of a job, and turn what ends them into an error for the user."""
     try:
         _run(job, listing, held, progress)
@@ -161,7 +161,7 @@ def _attempt(job: _Running, listing: Listing, held: Lease, progress: Progress | 
         job.settings.source.release()
 
 
-def _run(job: _Running, listing: Listing, held: Lease, progress: Progress | None) -> None:
+def _run(job: _LiveJob, listing: Listing, held: Lease, progress: Progress | None) -> None:
     settings, directory = job.settings, job.directory
     started = now_text()
     number = _begin(job, listing, progress) if job.is_resumable else 1
@@ -191,7 +191,7 @@ def _run(job: _Running, listing: Listing, held: Lease, progress: Progress | None
         add_to_job(settings.target.path(JOB_NAME), launch.facts)
 
 
-def _begin(job: _Running, listing: Listing, progress: Progress | None) -> int:
+def _begin(job: _LiveJob, listing: Listing, progress: Progress | None) -> int:
     """Prepare the temporary directory of a job for another attempt, and return its number."""
     number = begin(
         job.directory,
@@ -213,7 +213,7 @@ def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat()
 
 
-def _short_error(job: _Running, error: BaseException, files: Sequence[InputFile]) -> BaseException:
+def _short_error(job: _LiveJob, error: BaseException, files: Sequence[InputFile]) -> BaseException:
     """Return an error with a short message for the user, or `error` itself if it is unknown."""
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt(f"interrupted: {what_is_kept()}")
@@ -224,7 +224,7 @@ def _short_error(job: _Running, error: BaseException, files: Sequence[InputFile]
     return (_changed(files) if is_of_input else None) or found or error
 
 
-def _machine_error(job: _Running, error: Exception) -> BeamTFRecordError | None:
+def _machine_error(job: _LiveJob, error: Exception) -> BeamTFRecordError | None:
     """Return the error of this package for one of the machine, such as of a full disk."""
     found = machine_error(error, job.settings.target.directory)
     if found is None or isinstance(found, DataError | UsageError | LeaseLost):
@@ -242,7 +242,7 @@ def _changed(files: Sequence[InputFile]) -> InputChanged | None:
     return None
 
 
-def _end_attempt(job: _Running, error: BaseException) -> None:
+def _end_attempt(job: _LiveJob, error: BaseException) -> None:
     """Stop the steps of a failed job that still run, and remove the results that are of no use."""
     is_interrupt = not isinstance(error, Exception)
     # A failure here must not hide the error that ended the job.
@@ -261,7 +261,7 @@ def _end_attempt(job: _Running, error: BaseException) -> None:
         forget_faults(job.directory)
 
 
-def _kept_results(job: _Running, error: BaseException) -> Literal["all", "rejects", "none"]:
+def _kept_results(job: _LiveJob, error: BaseException) -> Literal["all", "rejects", "none"]:
     """Return which results of a failed job another attempt, or the user, can use."""
     if isinstance(error, LeaseLost):
         return "all"  # Another job may use this directory now.
@@ -273,7 +273,7 @@ def _kept_results(job: _Running, error: BaseException) -> Literal["all", "reject
     return "all" if job.is_resumable and not is_final else "none"
 
 
-def _state(job: _Running) -> str:
+def _state(job: _LiveJob) -> str:
     if not job.is_resumable:
         return "nothing was published: the same command starts again"
     state = progress_of(job.directory)
@@ -293,9 +293,9 @@ def _parts(state: State) -> str:
 
 def what_is_kept() -> str | None:
     """Return one line about the results that remain if the job in this process ends now."""
-    if not _under_way:
+    if not _live_jobs:
         return None
-    job = _under_way[-1]
+    job = _live_jobs[-1]
     with contextlib.suppress(BeamTFRecordError, OSError):
         manifest = job.settings.load_output()
         if job.is_resumable and manifest.fingerprint == job.identity.fingerprint:

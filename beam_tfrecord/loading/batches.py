@@ -1,4 +1,4 @@
-"""`Columns` and `Batches`: the columns and the rows of each batch, equal for all frameworks."""
+"""`BatchColumns` and `Batches`: columns and rows of each batch, equal for all frameworks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 Categories = Mapping[str, Sequence[str]]
 
 
-class Columns:
+class BatchColumns:
     """The columns of a batch, and what replaces missing values and the text of categories.
 
     Attributes:
@@ -250,7 +250,7 @@ def class_weight(
     """
     dataset.check_single_split()
     known = known_categories(dataset, [label], categories)
-    columns = Columns(dataset, [], label, categories=known, defaults=defaults)
+    columns = BatchColumns(dataset, [], label, categories=known, defaults=defaults)
     (feature,), arrow = columns.schema.features, columns.types[label]
     is_vector = pa.types.is_fixed_size_list(arrow)
     if is_text(arrow):
@@ -283,12 +283,12 @@ class Batches:
     def __init__(self, epochs: Epochs, division: Division) -> None:
         self.epochs, self.division = epochs, division
 
-    def groups(self, steps: Iterable[int]) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
+    def read(self, steps: Iterable[int]) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
         """Yield rows that are read together, and where in them the batch of each step is."""
         positions, count = self.division.positions, len(self.division)
         for epoch, own in itertools.groupby(steps, lambda step: step // count):
             ranges = (positions(step % count) for step in own)
-            yield from self.epochs.groups(epoch, ranges)
+            yield from self.epochs.read(epoch, ranges)
 
     def end_of_epoch(self, step: int) -> int:
         """Return the step at which the next epoch begins."""
@@ -300,7 +300,7 @@ class Batches:
         return check_seed(epoch, "epoch") * len(self.division)
 
     def row_text(self, step: int, number: int) -> str:
-        """Return which row is at a place in the batch of a step, for a message."""
+        """Return which row is at a position in the batch of a step, for a message."""
         epoch, of_epoch = divmod(step, len(self.division))
         position = self.division.positions(of_epoch)[0] + number
         row = self.epochs.row(epoch, position)

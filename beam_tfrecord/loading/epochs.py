@@ -155,18 +155,18 @@ class Epochs:
         return {"dataset": self.rows.content, "seed": self.seed, "mixed": mixed}
 
     def order(self, epoch: int) -> Order:
-        """Return the order of an epoch, in which `groups` reads shards that have an index."""
+        """Return the order of an epoch, in which `read` reads shards that have an index."""
         seed = self.seed if self.is_shuffled else None
         return order_of(self.rows, seed, epoch, self._window)
 
     def row(self, epoch: int, position: int) -> int | None:
         """Return the number of the row at a position; None if only reading shows it."""
-        place = position % len(self.rows)
+        inside = position % len(self.rows)
         if self.is_shuffled and not self.is_indexed:
             return None
-        return int(self.order(epoch).indices(place, place + 1)[0])
+        return int(self.order(epoch).indices(inside, inside + 1)[0])
 
-    def groups(
+    def read(
         self, epoch: int, ranges: Iterable[Range]
     ) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
         """Yield the rows at ranges of positions of an epoch, and where each range is in them.
@@ -175,22 +175,22 @@ class Epochs:
         """
         read = self.reader(epoch)
         # The ranges that begin in the same window.
-        for _, group in itertools.groupby(ranges, lambda of: of[0] // self.read_rows):
-            yield read(group)
+        for _, near in itertools.groupby(ranges, lambda of: of[0] // self.read_rows):
+            yield read(near)
 
     def reader(self, epoch: int) -> Reader:
         """Return a function that reads the rows at ranges of positions of an epoch together."""
         read_pieces = self._indexed(epoch) if self.is_indexed else self._streamed(epoch)
 
         def read(ranges: Iterable[Range]) -> tuple[pa.RecordBatch, list[Range]]:
-            places: list[Range] = []
+            bounds: list[Range] = []
             pieces: list[Range] = []
             total = 0
             for start, stop in ranges:
-                places.append((total, total + stop - start))
+                bounds.append((total, total + stop - start))
                 pieces += self._pieces(start, stop)
                 total += stop - start
-            return read_pieces(pieces), places
+            return read_pieces(pieces), bounds
 
         return read
 

@@ -44,12 +44,12 @@ def permuted(numbers: UInt64Array, count: int, key: bytes) -> UInt64Array:
                 high ^= _mixed(low + round_key) & high_mask
         return high << low_bits | low
 
-    found = through(numbers)
-    outside = np.flatnonzero(found >= count)
+    shuffled = through(numbers)
+    outside = np.flatnonzero(shuffled >= count)
     while len(outside):
-        found[outside] = through(found[outside])
-        outside = outside[found[outside] >= count]
-    return found
+        shuffled[outside] = through(shuffled[outside])
+        outside = outside[shuffled[outside] >= count]
+    return shuffled
 
 
 def _mixed(values: UInt64Array) -> UInt64Array:
@@ -101,17 +101,17 @@ class Order:
         """
         count, chunk = np.uint64(self.count), np.uint64(self.chunk)
         size = self.chunk * self.window
-        places = positions.copy()
+        shuffled = positions.copy()
         for number in np.unique(positions // np.uint64(size)).tolist():
             begin = number * size
             is_inside = positions // np.uint64(size) == number
             key = self._key(b"window" + struct.pack("<Q", number))
             inside = positions[is_inside] - np.uint64(begin)
             width = min(size, self.count - begin)
-            places[is_inside] = np.uint64(begin) + permuted(inside, width, key)
+            shuffled[is_inside] = np.uint64(begin) + permuted(inside, width, key)
         chunks = self.count // self.chunk
-        is_full = places < np.uint64(chunks) * chunk
-        moved = permuted(places[is_full] // chunk, chunks, self._key(b"chunk"))
-        places[is_full] = moved * chunk + places[is_full] % chunk
+        is_full = shuffled < np.uint64(chunks) * chunk
+        moved = permuted(shuffled[is_full] // chunk, chunks, self._key(b"chunk"))
+        shuffled[is_full] = moved * chunk + shuffled[is_full] % chunk
         rotation = np.uint64(native.xxh64(self._key(b"rotation")) % self.count)
-        return (places + rotation) % count
+        return (shuffled + rotation) % count

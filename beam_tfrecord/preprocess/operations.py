@@ -65,7 +65,7 @@ class Imputed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class StepColumn:
     """A column between two of its steps."""
 
     tensor: tf.Tensor | tf.SparseTensor
@@ -138,7 +138,7 @@ def _moments(values: Any, rows: Any) -> tuple[Any, Any, Any, Any]:
     return found[0], found[1], found[2], found[3]
 
 
-def zscore(column: Column, options: Options, file: str) -> Column:
+def zscore(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Subtract the mean, and divide by the standard deviation."""
     imputed = column.imputed
     if imputed is None:
@@ -152,23 +152,23 @@ def zscore(column: Column, options: Options, file: str) -> Column:
         mean = share * present_mean + (1 - share) * fill
         variance = share * (spread + (present_mean - mean) ** 2) + (1 - share) * (fill - mean) ** 2
     deviation = tf.sqrt(variance)
-    return Column(
+    return StepColumn(
         _on_values(
             column.as_float, lambda x: tf.where(deviation > 0, (x - mean) / deviation, x - x)
         )
     )
 
 
-def minmax(column: Column, options: Options, file: str) -> Column:
+def minmax(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Scale the range of the values to 0 to 1."""
     values = _finite(_present(column.as_float))
     low, high = tft.min(values), tft.max(values)
-    return Column(
+    return StepColumn(
         _on_values(column.as_float, lambda x: tf.where(high > low, (x - low) / (high - low), x - x))
     )
 
 
-def clip(column: Column, options: Options, file: str) -> Column:
+def clip(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Replace values beyond a limit with the limit."""
     low, high = options.get("low"), options.get("high")
     limits = [limit for limit in (low, high) if limit is not None]
@@ -183,14 +183,14 @@ def clip(column: Column, options: Options, file: str) -> Column:
         return tf.cast(clipped(tf.cast(tf.round(x), tf.int64)), tf.float64)
 
     if not stays:
-        return Column(_on_values(column.as_float, clipped))
+        return StepColumn(_on_values(column.as_float, clipped))
     number = None if column.number is None else _on_values(column.number, clipped_float)
-    return Column(_on_values(column.tensor, clipped), number)
+    return StepColumn(_on_values(column.tensor, clipped), number)
 
 
-def log1p(column: Column, options: Options, file: str) -> Column:
+def log1p(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Take the natural logarithm of one plus the value."""
-    return Column(_on_values(column.as_float, tf.math.log1p))
+    return StepColumn(_on_values(column.as_float, tf.math.log1p))
 
 
 def _quantiles(values: Any, buckets: int) -> Any:
@@ -204,7 +204,7 @@ def _quantiles(values: Any, buckets: int) -> Any:
     return tf.cast(tf.reshape(found, [-1]), tf.float64) + low
 
 
-def bucketize(column: Column, options: Options, file: str) -> Column:
+def bucketize(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Replace each value by the number of the range that it lies in, from 0."""
     if "boundaries" in options:
         boundaries = tf.constant(options["boundaries"], tf.float64)
@@ -212,12 +212,12 @@ def bucketize(column: Column, options: Options, file: str) -> Column:
         boundaries = _quantiles(_present(column.as_float), options["buckets"])
     numbers = _as_sparse(column.as_float)
     known = tf.sparse.retain(numbers, ~tf.math.is_nan(numbers.values))
-    return Column(
+    return StepColumn(
         _on_values(known, lambda x: tf.searchsorted(boundaries, x, side="right", out_type=tf.int64))
     )
 
 
-def impute(column: Column, options: Options, file: str) -> Column:
+def impute(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Fill missing values and NaN with a constant or a statistic of the column."""
     if column.tensor.dtype == tf.string:
         return _impute_text(column, options, file)
@@ -229,10 +229,10 @@ def impute(column: Column, options: Options, file: str) -> Column:
     filled = tf.where(tf.math.is_nan(filled), fill, filled)
     imputed = Imputed(present, rows, fill)
     if not column.tensor.dtype.is_integer:
-        return Column(filled, filled, imputed)
+        return StepColumn(filled, filled, imputed)
     # Filled without the detour through float64, in which a large integer loses its last digits.
     whole = _as_dense(column.tensor, tf.cast(tf.round(fill), tf.int64))
-    return Column(whole, filled, imputed)
+    return StepColumn(whole, filled, imputed)
 
 
 def _number_fill(values: Any, rows: Any, options: Options, file: str) -> Any:
@@ -254,12 +254,12 @@ def _number_fill(values: Any, rows: Any, options: Options, file: str) -> Any:
     return tf.strings.to_number(tf.where(is_number, word, "0"), tf.float64)
 
 
-def _impute_text(column: Column, options: Options, file: str) -> Column:
+def _impute_text(column: StepColumn, options: Options, file: str) -> StepColumn:
     if "value" in options:
         fill = tf.constant(options["value"])
     else:
         fill = _most_frequent(_present(column.tensor), file, "")
-    return Column(_as_dense(column.tensor, fill))
+    return StepColumn(_as_dense(column.tensor, fill))
 
 
 def _most_frequent(words: Any, file: str, default: str) -> Any:
@@ -300,7 +300,7 @@ def unescaped(word: Any) -> Any:
     return tf.strings.reduce_join(parts, separator="\\")
 
 
-def _vocabulary_index(column: Column, options: Options, file: str, oov_buckets: int) -> Any:
+def _vocabulary_index(column: StepColumn, options: Options, file: str, oov_buckets: int) -> Any:
     return tft.compute_and_apply_vocabulary(
         escaped(column.tensor),
         top_k=options.get("top_k"),
@@ -310,27 +310,27 @@ def _vocabulary_index(column: Column, options: Options, file: str, oov_buckets: 
     )
 
 
-def vocabulary(column: Column, options: Options, file: str) -> Column:
+def vocabulary(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Replace each category by its index in the vocabulary, from 0 for the most frequent."""
-    return Column(_vocabulary_index(column, options, file, options.get("oov_buckets", 1)))
+    return StepColumn(_vocabulary_index(column, options, file, options.get("oov_buckets", 1)))
 
 
-def one_hot(column: Column, options: Options, file: str) -> Column:
+def one_hot(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Replace each category by a list of zeros with a one at the category's index."""
     found = _as_dense(_vocabulary_index(column, options, file, 0), -1)
     size = tft.experimental.get_vocabulary_size_by_name(file)
-    return Column(tf.one_hot(found, tf.cast(size, tf.int32)))
+    return StepColumn(tf.one_hot(found, tf.cast(size, tf.int32)))
 
 
-def hash_buckets(column: Column, options: Options, file: str) -> Column:
+def hash_buckets(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Replace each value by the number of a bucket, which a hash of the value selects."""
     words = column.tensor
     if words.dtype != tf.string:
         words = _on_values(words, tf.strings.as_string)
-    return Column(tft.hash_strings(words, options["buckets"]))
+    return StepColumn(tft.hash_strings(words, options["buckets"]))
 
 
-def embed(column: Column, options: Options, file: str) -> Column:
+def embed(column: StepColumn, options: Options, file: str) -> StepColumn:
     """Replace each row number by that row of a matrix, or check the number (``write=index``).
 
     If the matrix has no such row, the result is zeros, or -1 for the number.
@@ -338,7 +338,7 @@ def embed(column: Column, options: Options, file: str) -> Column:
     matrix = np.ascontiguousarray(open_matrix(options["matrix"]), np.float32)
     rows = len(matrix)
     if options.get("write", "vectors") == "index":
-        return Column(
+        return StepColumn(
             _on_values(
                 column.tensor, lambda x: tf.where((x >= 0) & (x < rows), x, -tf.ones_like(x))
             )
@@ -347,12 +347,12 @@ def embed(column: Column, options: Options, file: str) -> Column:
     # An additional row of zeros serves all values without a row.
     table = tf.constant(np.concatenate([matrix, np.zeros_like(matrix[:1])]))
     known = (index >= 0) & (index < rows)
-    return Column(tf.gather(table, tf.where(known, index, rows * tf.ones_like(index))))
+    return StepColumn(tf.gather(table, tf.where(known, index, rows * tf.ones_like(index))))
 
 
 # The function of each operation, called with a column, the step's options, and a name for the
 # vocabulary file of the step.
-OPERATIONS: dict[str, Callable[[Column, Options, str], Column]] = {
+OPERATIONS: dict[str, Callable[[StepColumn, Options, str], StepColumn]] = {
     "impute": impute,
     "zscore": zscore,
     "minmax": minmax,

@@ -192,9 +192,9 @@ def _by_steps(
 
 
 def _transformed(tensor: Any, name: str, position: int, steps: Sequence[Step]) -> Any:
-    from beam_tfrecord.preprocess.operations import OPERATIONS, Column
+    from beam_tfrecord.preprocess.operations import OPERATIONS, StepColumn
 
-    column = Column(tensor)
+    column = StepColumn(tensor)
     number = 1
     for step in steps:
         # Each vocabulary of a column needs a file of its own.

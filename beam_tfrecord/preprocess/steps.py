@@ -249,7 +249,7 @@ def kind_of(arrow: pa.DataType) -> tuple[str, bool]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Column:
+class _ColumnState:
     """The state of a column between two of its steps."""
 
     kind: str
@@ -260,18 +260,18 @@ class _Column:
 
 def check_steps(steps: Sequence[Step], schema: pa.Schema) -> None:
     """Check that every step works on its columns, as the steps before it leave them."""
-    columns: dict[str, _Column] = {}
+    columns: dict[str, _ColumnState] = {}
     for step in steps:
         for name in step.columns:
             if name not in schema.names:
                 raise UsageError(
                     not_found(name, schema.names, of=f"step {step.op}", where="the rows")
                 )
-            column = columns.get(name) or _Column(*kind_of(schema.field(name).type))
+            column = columns.get(name) or _ColumnState(*kind_of(schema.field(name).type))
             columns[name] = _after(step, name, column)
 
 
-def _after(step: Step, name: str, column: _Column) -> _Column:
+def _after(step: Step, name: str, column: _ColumnState) -> _ColumnState:
     """Return the state of a column after a step."""
     if step.op == "drop_null":
         if column.is_changed:
@@ -289,10 +289,10 @@ def _after(step: Step, name: str, column: _Column) -> _Column:
     elif step.op == "embed":
         _check_matrix(options, name, index_count)
         kind = VECTOR if options.get("write", "vectors") == "vectors" else INDEX
-    return _Column(kind or column.kind, column.is_list, index_count, is_changed=True)
+    return _ColumnState(kind or column.kind, column.is_list, index_count, is_changed=True)
 
 
-def _check_kind(step: Step, name: str, column: _Column) -> None:
+def _check_kind(step: Step, name: str, column: _ColumnState) -> None:
     op = OPS[step.op]
     if column.kind in op.takes and (op.lists or not column.is_list):
         return

@@ -101,7 +101,7 @@ class OpenTable(NamedTuple):
 _Rows = TypeVar("_Rows", Piece, pa.RecordBatch)
 
 
-class PieceRun(NamedTuple):
+class PieceRange(NamedTuple):
     """Neighbouring pieces of a unit that are read, and the rows of the unit before them."""
 
     start: int
@@ -114,7 +114,7 @@ class PieceUnit(NamedTuple):
     """The rows before a unit in its file, what is read of it, and columns that only scans know."""
 
     first_row: int
-    runs: tuple[PieceRun, ...]
+    ranges: tuple[PieceRange, ...]
     schema: pa.Schema | None = None
 
 
@@ -215,7 +215,7 @@ class TypedFiles(TypedOptions, FileSource):
                 input_bytes=sum(piece.nbytes for piece in read),
                 # Also of what is not read, because it decides where one-pass jobs end a shard.
                 encoded_bytes=sum(piece.encoded_bytes for piece in of_unit),
-                detail=PieceUnit(first_row, _runs(of_unit), schema),
+                detail=PieceUnit(first_row, _ranges(of_unit), schema),
                 pruned_rows=rows - sum(piece.num_rows for piece in read),
                 pruned_bytes=sum(piece.nbytes for piece in of_unit if piece.is_pruned),
             )
@@ -280,15 +280,15 @@ class TypedFiles(TypedOptions, FileSource):
             SchemaConflict: The type of a column cannot be converted to the type in `schema`.
         """
         detail: PieceUnit = unit.detail
-        if detail.runs:
+        if detail.ranges:
             with self.opened(unit.file) as table:
-                for run in detail.runs:
-                    yield from self._read_run(table, unit, run, schema, batch_rows)
-        if not any(run.rows for run in detail.runs):
+                for pieces in detail.ranges:
+                    yield from self._read_range(table, unit, pieces, schema, batch_rows)
+        if not any(pieces.rows for pieces in detail.ranges):
             yield no_rows(unit, schema)
 
-    def _read_run(
-        self, table: OpenTable, unit: Unit, run: PieceRun, schema: pa.Schema, batch_rows: int
+    def _read_range(
+        self, table: OpenTable, unit: Unit, pieces: PieceRange, schema: pa.Schema, batch_rows: int
     ) -> Iterator[Batch]:
         first_row, _, inside = unit.detail
         inside = table.schema if inside is None else inside
@@ -299,14 +299,14 @@ class TypedFiles(TypedOptions, FileSource):
             names = wanted.names or counted_column(inside)
             fields = pa.schema([inside.field(name) for name in names])
         address = (f"{unit.file.name} row ", first_row)
-        rows = run.row
-        batches = table.read(run.start, run.stop, fields, batch_rows)
-        for whole in self._guarded(batches, unit.file, first_row + run.row):
+        rows = pieces.row
+        batches = table.read(pieces.start, pieces.stop, fields, batch_rows)
+        for whole in self._guarded(batches, unit.file, first_row + pieces.row):
             for data in sliced(whole.select(wanted.names), batch_rows):
                 origin = Origin(unit.name, unit.index, rows, address=address)
                 yield _batch(data, unit, origin, wanted, schema)
                 rows += data.num_rows
-        if rows != run.row + run.rows:
+        if rows != pieces.row + pieces.rows:
             raise changed(unit.file)
 
 
@@ -316,16 +316,16 @@ def counted_column(schema: pa.Schema) -> list[str]:
     return [field.name for field in fields[:1]]
 
 
-def _runs(pieces: Iterable[Piece]) -> tuple[PieceRun, ...]:
-    runs = []
+def _ranges(pieces: Iterable[Piece]) -> tuple[PieceRange, ...]:
+    ranges = []
     row = 0
-    for is_pruned, group in itertools.groupby(pieces, key=lambda piece: piece.is_pruned):
-        found = list(group)
+    for is_pruned, neighbours in itertools.groupby(pieces, key=lambda piece: piece.is_pruned):
+        found = list(neighbours)
         rows = sum(piece.num_rows for piece in found)
         if not is_pruned:
-            runs.append(PieceRun(found[0].start, found[-1].stop, row, rows))
+            ranges.append(PieceRange(found[0].start, found[-1].stop, row, rows))
         row += rows
-    return tuple(runs)
+    return tuple(ranges)
 
 
 def joined(pieces: Iterable[Piece], nbytes: int) -> Iterator[Piece]:

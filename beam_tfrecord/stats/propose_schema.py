@@ -14,7 +14,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.stats.statistics import shown, statistics_of
-from beam_tfrecord.stats.summary import Column
+from beam_tfrecord.stats.summary import ColumnSummary
 
 # Texts of more different values, or of more characters, are seldom names of categories.
 _MOST_VALUES = 100
@@ -32,7 +32,7 @@ def propose_schema(rows: Rows) -> Schema:
     return Schema(tuple(map(limited, rows.schema.features)))
 
 
-def _limits(column: Column, rows: int) -> dict[str, Any]:
+def _limits(column: ColumnSummary, rows: int) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     arrow, numbers, texts = value_type(column.arrow), column.numbers, column.texts
     if numbers is not None and numbers.count and not numbers.nan and not numbers.inf:

@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.base.text import cell, counted, share_text, text_table
-from beam_tfrecord.features.arrow_types import is_binary, type_text, unit_of, value_type
+from beam_tfrecord.features.arrow_types import is_binary, time_unit, type_text, value_type
 from beam_tfrecord.format.tally import duplicate_lines, duplicates_to_json
 from beam_tfrecord.loading.rows import Rows
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats
 from beam_tfrecord.loading.values import rebatch
 from beam_tfrecord.stats.charts import CHART_STYLE, histogram
 from beam_tfrecord.stats.numeric_summary import Numbers
-from beam_tfrecord.stats.summary import Column, Summary
+from beam_tfrecord.stats.summary import ColumnSummary, Summary
 
 MOST_TOP = 1000
 """Columns of more different values have no list of the most frequent ones."""
@@ -146,7 +146,9 @@ def _even_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield from rebatch(itertools.chain([first], batches), count)
 
 
-def _column(column: Column, edges: Mapping[str, Sequence[float]], top: int) -> dict[str, Any]:
+def _column(
+    column: ColumnSummary, edges: Mapping[str, Sequence[float]], top: int
+) -> dict[str, Any]:
     """Return the JSON of the statistics of one feature of one split."""
     out: dict[str, Any] = {"type": type_text(column.arrow), "nulls": column.nulls}
     arrow = value_type(column.arrow)
@@ -201,7 +203,7 @@ def _numbers(
     return out
 
 
-def _edges(column: Column) -> dict[str, Sequence[float]]:
+def _edges(column: ColumnSummary) -> dict[str, Sequence[float]]:
     """Return the edges of all histograms of a feature, from its values in all splits."""
     found: dict[str, Numbers | None] = {
         "value": column.numbers,
@@ -224,7 +226,7 @@ def shown(value: float | None, *, arrow: pa.DataType) -> Any:
         whole = min(max(round(value), 1 - 2**63), 2**63 - 1)
         if pa.types.is_duration(arrow):
             return json_value(np.timedelta64(whole, arrow.unit))
-        text = re.sub(r"\.0+$", "", str(np.datetime64(whole, unit_of(arrow))))
+        text = re.sub(r"\.0+$", "", str(np.datetime64(whole, time_unit(arrow))))
         day, _, clock = text.partition("T")
         if pa.types.is_time(arrow):
             return clock if day == "1970-01-01" else "24:00:00"
@@ -237,7 +239,7 @@ def _text(value: bytes, is_bytes: bool) -> Any:
     return json_value(value if is_bytes else value.decode("utf-8", "ignore"))
 
 
-def _is_exact(column: Column) -> bool:
+def _is_exact(column: ColumnSummary) -> bool:
     arrow, part = value_type(column.arrow), column.numbers or column.texts
     # Decimals are rounded to float64, which holds 15 digits.
     is_rounded = pa.types.is_decimal(arrow) and arrow.precision > 15
@@ -267,7 +269,7 @@ def copies_lines(summary: Summary) -> list[str]:
     return duplicate_lines(duplicates_to_json(summary.copies), by="in all columns")
 
 
-def _distinct_text(column: Column) -> str:
+def _distinct_text(column: ColumnSummary) -> str:
     part = column.numbers or column.texts
     about = "" if _is_exact(column) else "~"
     if part is None:
@@ -276,7 +278,7 @@ def _distinct_text(column: Column) -> str:
     return f"{about}{part.distinct.number_among(values):,}"
 
 
-def _values(column: Column, total: Column) -> str:
+def _values(column: ColumnSummary, total: ColumnSummary) -> str:
     """Return what the values of a column are, in a few words."""
     if column.images is not None and column.images.width.count:
         found = sorted(column.images.formats.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -294,7 +296,7 @@ def _values(column: Column, total: Column) -> str:
     return type_text(column.arrow)
 
 
-def _number_texts(numbers: Numbers, total: Column, arrow: pa.DataType) -> Iterator[str]:
+def _number_texts(numbers: Numbers, total: ColumnSummary, arrow: pa.DataType) -> Iterator[str]:
     low, high, mean = (
         number_text(shown(value, arrow=arrow)) for value in (numbers.min, numbers.max, numbers.mean)
     )

@@ -103,7 +103,7 @@ class Images:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Column:
+class ColumnSummary:
     """A summary of one column. Values of lists and tensors count one by one; nulls do not."""
 
     arrow: pa.DataType
@@ -114,7 +114,7 @@ class Column:
     list_length: Numbers | None = None
 
     @classmethod
-    def of(cls, column: pa.Array, known: Column | None = None) -> Column:
+    def of(cls, column: pa.Array, known: ColumnSummary | None = None) -> ColumnSummary:
         """Summarize a part of a column."""
         known = known or cls(column.type)
         present = bare_array(column)
@@ -139,9 +139,9 @@ class Column:
             made = dataclasses.replace(made, numbers=Numbers.of(values, known.numbers))
         return made
 
-    def merge(self, other: Column) -> Column:
+    def merge(self, other: ColumnSummary) -> ColumnSummary:
         """Return the summary of both parts of a column."""
-        return Column(
+        return ColumnSummary(
             self.arrow,
             self.nulls + other.nulls,
             _merged(self.numbers, other.numbers),
@@ -156,7 +156,7 @@ class Summary:
     """Statistics of rows: `of` a batch, `merge` of two parts; the order of merging is free."""
 
     rows: int
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnSummary]
     copies: DuplicateCount = DuplicateCount()
 
     @classmethod
@@ -164,7 +164,7 @@ class Summary:
         """Summarize a batch; `known`, what it will be merged with, saves work."""
         known = known or cls(0, {})
         columns = {
-            name: Column.of(column, known.columns.get(name))
+            name: ColumnSummary.of(column, known.columns.get(name))
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
         hashes = _row_hashes(batch.columns, batch.num_rows)

@@ -12,7 +12,7 @@ from beam_tfrecord.base.extras import require
 from beam_tfrecord.features.arrow_types import is_binary, value_type
 from beam_tfrecord.stats.numeric_summary import Numbers
 from beam_tfrecord.stats.statistics import Statistics
-from beam_tfrecord.stats.summary import Column, Texts
+from beam_tfrecord.stats.summary import ColumnSummary, Texts
 
 
 def to_tfmd(statistics: Statistics) -> Any:
@@ -43,7 +43,7 @@ def to_tfmd(statistics: Statistics) -> Any:
 
 
 def _fill_numbers(
-    feature: Any, column: Column, numbers: Numbers, edges: Sequence[float], rows: int
+    feature: Any, column: ColumnSummary, numbers: Numbers, edges: Sequence[float], rows: int
 ) -> None:
     feature.type = feature.FLOAT if numbers.kind == "float" else feature.INT
     stats = feature.num_stats
@@ -58,7 +58,7 @@ def _fill_numbers(
         histogram.buckets.add(low_value=edges[i], high_value=edges[i + 1], sample_count=count)
 
 
-def _fill_texts(feature: Any, column: Column, texts: Texts, rows: int) -> None:
+def _fill_texts(feature: Any, column: ColumnSummary, texts: Texts, rows: int) -> None:
     values = int(texts.length.count)
     if is_binary(value_type(column.arrow)):
         feature.type = feature.BYTES
@@ -85,7 +85,7 @@ def _fill_texts(feature: Any, column: Column, texts: Texts, rows: int) -> None:
             stats.top_values.add(value=text, frequency=count)
 
 
-def _fill_common(stats: Any, column: Column, values: int, rows: int) -> None:
+def _fill_common(stats: Any, column: ColumnSummary, values: int, rows: int) -> None:
     """Fill in counts: of rows with and without a value, and of the values in a row."""
     present = rows - column.nulls
     stats.num_missing, stats.num_non_missing = column.nulls, present

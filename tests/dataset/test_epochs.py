@@ -34,8 +34,8 @@ def epoch_of(epochs, epoch, division, workers, first=0, last=10**9):
     batches = {}
     for worker in range(workers):
         own = steps[worker::workers]
-        groups = epochs.groups(epoch, [division.positions(step) for step in own])
-        read = (rows.slice(at, end - at) for rows, places in groups for at, end in places)
+        found = epochs.read(epoch, [division.positions(step) for step in own])
+        read = (rows.slice(at, end - at) for rows, bounds in found for at, end in bounds)
         batches |= {step: batch["id"].to_pylist() for step, batch in zip(own, read, strict=True)}
     return [batches[step] for step in steps]
 
@@ -130,9 +130,9 @@ def test_an_order_is_that_of_the_epochs(datasets):
     rows = bt.load(datasets[3])
     order = rows.order(5, 2)
     assert sorted(order.indices(0, ROWS)) == list(range(ROWS))
-    ((batch, _),) = Epochs(rows, shuffle=True, seed=5).groups(2, [(10, 30)])
+    ((batch, _),) = Epochs(rows, shuffle=True, seed=5).read(2, [(10, 30)])
     assert batch.equals(rows.take(order.indices(10, 30)))
-    ((batch, _),) = Epochs(rows, shuffle=64, seed=5).groups(2, [(10, 30)])
+    ((batch, _),) = Epochs(rows, shuffle=64, seed=5).read(2, [(10, 30)])
     assert batch.equals(rows.take(rows.order(5, 2, window=64).indices(10, 30)))
     assert not batch.equals(rows.take(order.indices(10, 30)))
 
@@ -155,5 +155,5 @@ def test_nested_lists_stay_whole_in_a_window_of_a_compressed_shard(tmp_path):
     arrow = pa.list_(pa.list_(pa.int64(), 2), 2)
     pq.write_table(pa.table({"grid": pa.array(grids, arrow)}), tmp_path / "in.parquet")
     bt.write(tmp_path / "in.parquet", tmp_path / "out", compression="gzip", shuffle=False)
-    rows, _ = next(Epochs(bt.load(tmp_path / "out"), shuffle=40).groups(0, [(0, ROWS)]))
+    rows, _ = next(Epochs(bt.load(tmp_path / "out"), shuffle=40).read(0, [(0, ROWS)]))
     assert sorted(rows["grid"].to_pylist()) == grids

@@ -84,7 +84,7 @@ def test_a_data_loader_resumes(directory, workers):
 def test_batches_are_those_of_all_readers(directory, name):
     ds = bt.load(directory / name)
     epochs = Epochs(ds, shuffle=True, seed=5)
-    expected = [next(epochs.groups(epoch, [(0, ROWS)]))[0]["id"].to_pylist() for epoch in (0, 1)]
+    expected = [next(epochs.read(epoch, [(0, ROWS)]))[0]["id"].to_pylist() for epoch in (0, 1)]
     found = ids(ds.grain(10, shuffle=True, seed=5, repeat=2, defaults={"maybe": -1}))
     assert [len(batch) for batch in found] == ([10] * 9 + [7]) * 2
     assert flat(found) == flat(expected)

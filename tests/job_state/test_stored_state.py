@@ -29,7 +29,7 @@ from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import list_input
 from beam_tfrecord.sources.images.folders import FoundFile, pack_files
 from beam_tfrecord.sources.read_tasks import ReadTask
-from beam_tfrecord.sources.typed_files import PieceRun, PieceUnit
+from beam_tfrecord.sources.typed_files import PieceRange, PieceUnit
 
 
 class Anything(Source):
@@ -84,7 +84,7 @@ def sealed(path, value):
             copies=DuplicateCount(2**64 - 1, b"12345678", b"87654321"),
             staged=b"\x01",
         ),
-        PieceUnit(3, (PieceRun(1, 2, 3, 4),), pa.schema([("a", pa.int8())])),
+        PieceUnit(3, (PieceRange(1, 2, 3, 4),), pa.schema([("a", pa.int8())])),
     ],
 )
 def test_values_come_back(value, tmp_path):
@@ -164,7 +164,7 @@ def test_nothing_of_the_former_formats_is_read(tmp_path):
         (CsvUnit, {"names": ["a"], "line": 1}),
         (CsvUnit, {"names": ["a", 5], "line": 1, "rows_are_lines": True}),
         (CsvUnit, {"names": ["a"], "line": True, "rows_are_lines": True}),
-        (PieceRun, [1, 2, 3, "4"]),
+        (PieceRange, [1, 2, 3, "4"]),
         (ColumnStats, {"missing": 1, "min": "low"}),
         # Objects, and what NumPy and Arrow do not know.
         (BinCounts, {"bins": ["|O", bytes(8)], "rows": 1, "bytes": 1, "shift": 1}),

@@ -84,8 +84,8 @@ def test_an_epoch_by_windows_needs_few_requests(store, local):
     ds.take([0, ROWS - 1])
     reads(store)
     chunks = -(-ROWS // 62)  # 1,000 rows are 16 chunks of 62 rows
-    groups = epochs.groups(0, [(start, start + 50) for start in range(0, ROWS, 50)])
-    rows = [row for group, _ in groups for row in ids(group)]
+    found = epochs.read(0, [(start, start + 50) for start in range(0, ROWS, 50)])
+    rows = [row for batch, _ in found for row in ids(batch)]
     assert sorted(rows) == sorted(ids(bt.load(local).arrow()))
     assert rows != sorted(rows)
     # The rotation divides a chunk, and the border between shards another one, of each window.
