@@ -172,8 +172,8 @@ class Lost:
     def __str__(self) -> str:
         if not self.stop:
             return f"{self.path}: {self.message}"
-        place = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
-        return f"{place}: at most {counted(self.most_records, 'record')} lost"
+        where = f"{self.path}: bytes {self.start:,} to {self.stop:,}"
+        return f"{where}: at most {counted(self.most_records, 'record')} lost"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,10 +305,10 @@ def repair(
         DataError: The manifest is damaged, so that the contents of the dataset are unknown.
         StorageError: The disk is full, or a file cannot be read or written.
     """
-    for place in (path, output):
-        if is_remote(place):
+    for location in (path, output):
+        if is_remote(location):
             raise UsageError(
-                f"{os.fspath(place)!r} is remote: copy the dataset to a local directory, "
+                f"{os.fspath(location)!r} is remote: copy the dataset to a local directory, "
                 "repair it there, and copy the result back"
             )
     file = manifest_path(path)

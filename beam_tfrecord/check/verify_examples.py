@@ -283,9 +283,9 @@ class _HashSet:
         """Return the hashes among `hashes` that are in the set."""
         bits = _two_bits(hashes)
         likely = hashes[self._sieve[hashes >> self._shift] & bits == bits]
-        places = np.searchsorted(self.sorted, likely)
-        places[places == len(self.sorted)] = 0
-        found: UInt64Array = likely[self.sorted[places] == likely]
+        positions = np.searchsorted(self.sorted, likely)
+        positions[positions == len(self.sorted)] = 0
+        found: UInt64Array = likely[self.sorted[positions] == likely]
         return found
 
 

@@ -32,7 +32,7 @@ _SHOW_ALL = "beam_tfrecord.help_all"
 
 
 class GroupedOption(click.Option):
-    """An option with its place in the help."""
+    """An option with its section of the help."""
 
     def __init__(
         self, *args: Any, group: str = GENERAL, common: bool = True, **settings: Any

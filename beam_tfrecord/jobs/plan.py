@@ -91,7 +91,7 @@ def plan_of(settings: Settings) -> Plan:
         "tasks": len(tasks),
         "passes": passes,
         "order": "shuffled" if settings.layout.shuffle else "source",
-        "place": _place(settings, units),
+        "place": _order_by(settings, units),
         "estimated_record_bytes": encoded,
         "splits": _splits(settings, encoded),
         "output": settings.target.directory,
@@ -135,7 +135,7 @@ def _check_columns(settings: Settings, source: Source, scans: Sequence[Scan]) ->
         schema_tf_columns(Schema.from_arrow(source.schema(scans)))
 
 
-def _place(settings: Settings, units: list[Unit]) -> str:
+def _order_by(settings: Settings, units: list[Unit]) -> str:
     if settings.layout.key:
         return "key"
     return "origin" if settings.source.numbers_rows(units) else "bytes"

@@ -183,18 +183,18 @@ def _with_types(function: Any, dtypes: Mapping[str, str], outputs: Sequence[str]
     flat = functools.partial(tf.nest.flatten, expand_composites=True)
     packed = functools.partial(tf.nest.pack_sequence_as, expand_composites=True)
     graph, (specs,) = function.graph, function.structured_input_signature[0]
-    places = packed(specs, function.inputs[: len(flat(specs))])
+    symbols = packed(specs, function.inputs[: len(flat(specs))])
     found = packed(graph.structured_outputs, graph.outputs)
     wanted = {name: found[name] for name in outputs or found}
 
     def copied(inputs: Mapping[str, Any]) -> Any:
         feeds = {inner.name: tf.convert_to_tensor(outer) for outer, inner in graph.captures}
-        given = {name: places[name] for name in inputs}
-        for place, part in zip(flat(given), flat(inputs), strict=True):
-            if place.dtype == tf.float32 and part.dtype == tf.float64:
+        given = {name: symbols[name] for name in inputs}
+        for symbol, part in zip(flat(given), flat(inputs), strict=True):
+            if symbol.dtype == tf.float32 and part.dtype == tf.float64:
                 # The result of the conversion.
-                (place,) = place.consumers()[0].outputs
-            feeds[place.name] = tf.cast(part, place.dtype)
+                (symbol,) = symbol.consumers()[0].outputs
+            feeds[symbol.name] = tf.cast(part, symbol.dtype)
         names = [tensor.name for tensor in flat(wanted)]
         copies = tf.graph_util.import_graph_def(graph.as_graph_def(), feeds, names)
         for copy, tensor in zip(copies, flat(wanted), strict=True):

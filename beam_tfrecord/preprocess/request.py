@@ -121,8 +121,8 @@ def make_request(
 
 
 def _names_function(text: str) -> bool:
-    place, colon, name = text.rpartition(":")
-    return bool(colon and place and name.isidentifier() and not text.endswith(".json"))
+    module, colon, name = text.rpartition(":")
+    return bool(colon and module and name.isidentifier() and not text.endswith(".json"))
 
 
 def _tree_sha256(directory: str) -> str:

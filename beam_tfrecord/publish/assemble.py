@@ -80,7 +80,7 @@ def publish_dataset(
         compression=layout.compression,
         key=layout.key or None,
         group=layout.group or tally.group or None,
-        place=_place_of(layout, tally),
+        place=_order_by(layout, tally),
         schema=schema,
         source=job.identity.source,
         rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
@@ -267,7 +267,7 @@ def named_shards(
     return named
 
 
-def _place_of(layout: Layout, tally: Tally) -> str:
+def _order_by(layout: Layout, tally: Tally) -> str:
     if layout.key:
         return "key"
     return "bytes" if tally.sort_keys_by_bytes else "origin"

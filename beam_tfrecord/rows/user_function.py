@@ -79,13 +79,13 @@ def load_map(function: str | Callable[..., Any] | MapFunction) -> MapFunction:
         if not callable(function):
             raise UsageError(f"map {function!r} is not a function: give one, or 'module:function'")
         return MapFunction(function, _name_of(function), source_sha256(function))
-    place, _, attribute = function.rpartition(":")
-    if not place or not attribute:
+    module_name, _, attribute = function.rpartition(":")
+    if not module_name or not attribute:
         raise UsageError(f"cannot read map {function!r}: write module:function or file.py:function")
-    if place.endswith(".py") or os.sep in place:
-        return _from_text(function, os.path.abspath(place), _read_source(place))
+    if module_name.endswith(".py") or os.sep in module_name:
+        return _from_text(function, os.path.abspath(module_name), _read_source(module_name))
     _look_in(os.getcwd())
-    module = _run(function, lambda: importlib.import_module(place))
+    module = _run(function, lambda: importlib.import_module(module_name))
     return MapFunction(_find(module, function), function, _module_sha256(module))
 
 
@@ -161,20 +161,20 @@ def _run(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except ModuleNotFoundError as error:
-        place = name.rpartition(":")[0]
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
+        module = name.rpartition(":")[0]
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UsageError(
                 f"cannot find module {error.name!r} of map {name!r}: run from its directory, "
                 "install it, or write file.py:function"
             ) from error
-        raise UsageError(f"cannot import map {name!r}: {_place(error)}{error}") from error
+        raise UsageError(f"cannot import map {name!r}: {_line_of(error)}{error}") from error
     except Exception as error:
         raise UsageError(
-            f"cannot import map {name!r}: {_place(error)}{type(error).__name__}: {error}"
+            f"cannot import map {name!r}: {_line_of(error)}{type(error).__name__}: {error}"
         ) from error
 
 
-def _place(error: Exception) -> str:
+def _line_of(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return ""
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -117,8 +117,8 @@ def _contents(package: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _is_installed(path: Path) -> bool:
-    places = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    return any(path.is_relative_to(place) for place in places)
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    return any(path.is_relative_to(folder) for folder in folders)
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

@@ -1,7 +1,7 @@
 """Parses the text of a filter, which is a condition in SQL, with sqlglot.
 
 A condition consists of `Node`, `ColumnRef` and `Literal`. Anything else in SQL is refused by name
-and place, so a filter never means less than its text says. `str` of a node is its normal form:
+and position, so a filter never means less than its text says. `str` of a node is its normal form:
 equal conditions in other spelling have the same text, which does not depend on sqlglot.
 """
 
@@ -183,7 +183,7 @@ def _tree(text: str) -> Any:
 
 
 class _Parser:
-    """Converts the tree of sqlglot; errors name the place of a node in the text."""
+    """Converts the tree of sqlglot; errors name the position of a node in the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

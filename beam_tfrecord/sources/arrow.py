@@ -22,7 +22,7 @@ _FILE_MAGIC = b"ARROW1"
 # A footer precedes its length and the magic bytes.
 _TAIL = struct.Struct("<i6s")
 # Position, bytes of metadata, padding, bytes of data.
-_PLACE = struct.Struct("<qi4xq")
+_BLOCK = struct.Struct("<qi4xq")
 # The fields of a footer that list its dictionaries and record batches.
 _DICTIONARIES, _RECORD_BATCHES = 2, 3
 # Messages since Arrow 0.15 begin with this mark, and then all with the length of their metadata.
@@ -86,30 +86,30 @@ def _in_file(raw: pa.NativeFile) -> Iterator[Piece]:
 
 
 def _listed(raw: pa.NativeFile) -> list[tuple[int, int, int]]:
-    """Return the places of the record batches in a footer, which has to list all bytes."""
+    """Return the blocks of the record batches in a footer, which has to list all bytes."""
     end = raw.size() - _TAIL.size
     raw.seek(end)
     length, _ = _TAIL.unpack(raw.read(_TAIL.size))
     end -= length
     raw.seek(end)
     footer = raw.read(length)
-    dictionaries, batches = (_places(footer, of) for of in (_DICTIONARIES, _RECORD_BATCHES))
-    places = [*sorted(dictionaries + batches), (end, 0, 0)]
-    at = places[0][0]
+    dictionaries, batches = (_blocks(footer, of) for of in (_DICTIONARIES, _RECORD_BATCHES))
+    blocks = [*sorted(dictionaries + batches), (end, 0, 0)]
+    at = blocks[0][0]
     raw.seek(_FILE_HEAD_BYTES)
     # Files of polars have no message of the schema.
     if raw.read(len(_MARK)) == _MARK:
         raw.seek(_FILE_HEAD_BYTES)
         pa.ipc.read_message(raw)
         at = raw.tell()
-    for start, metadata_bytes, body_bytes in places:
+    for start, metadata_bytes, body_bytes in blocks:
         if not at <= start <= at + _MOST_PADDING:
             raise ValueError(f"its footer lists nothing of bytes {at:,} to {start:,}")
         at = start + metadata_bytes + body_bytes
     return batches
 
 
-def _places(footer: bytes, field: int) -> list[tuple[int, int, int]]:
+def _blocks(footer: bytes, field: int) -> list[tuple[int, int, int]]:
     """Return start, bytes of metadata and bytes of data of the messages in a field of a footer."""
     at = _field(footer, _pointed(footer, 0), field)
     if not at:
@@ -117,7 +117,7 @@ def _places(footer: bytes, field: int) -> list[tuple[int, int, int]]:
     vector = _pointed(footer, at)
     (count,) = struct.unpack_from("<I", footer, vector)
     first = vector + 4
-    return list(_PLACE.iter_unpack(footer[first : first + count * _PLACE.size]))
+    return list(_BLOCK.iter_unpack(footer[first : first + count * _BLOCK.size]))
 
 
 def _field(data: bytes, table: int, number: int) -> int:

@@ -164,8 +164,8 @@ def _read(
 def _from_snappy(data: bytes, most: int) -> bytes:
     """Decompress a block, which begins with its size and ends with a checksum."""
     size = 0
-    for place, byte in enumerate(data):
-        size |= (byte & 127) << 7 * place
+    for position, byte in enumerate(data):
+        size |= (byte & 127) << 7 * position
         if byte < 128:
             break
     found: bytes = pa.decompress(data[:-4], min(size, most), "snappy", asbytes=True)

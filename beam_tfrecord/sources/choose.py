@@ -237,9 +237,9 @@ def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
     # Images count theirs. A manifest lists the files of a dataset, and the log those of a table.
     if not source.suffixes or source is Images:
         return []
-    places = with_zips(path.removeprefix("file://") for path in paths)
-    places = [place for place in places if is_in_zip(place) or os.path.isdir(place)]
-    searched = [place for place in places if not is_dataset(place) and not is_stage(place)]
+    folders = with_zips(path.removeprefix("file://") for path in paths)
+    folders = [folder for folder in folders if is_in_zip(folder) or os.path.isdir(folder)]
+    searched = [folder for folder in folders if not is_dataset(folder) and not is_stage(folder)]
     return skipped_files(searched, source.suffixes)
 
 

@@ -125,12 +125,12 @@ def reason_of(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(". ")[:200]
 
 
-def check_size(nbytes: int, place: str, file: InputFile, most: int | None = None) -> None:
+def check_size(nbytes: int, what: str, file: InputFile, most: int | None = None) -> None:
     """Check that a part of a file that is read at once, such as ``stripe 3``, fits into memory."""
     most = MOST_BYTES if most is None else most
     if nbytes > most:
         raise DataError(
-            f"{place} of {file.name} has {nbytes:,} bytes, which are read at once: write the file "
+            f"{what} of {file.name} has {nbytes:,} bytes, which are read at once: write the file "
             f"again in parts of at most {most:,} bytes, or read fewer columns"
         )
 

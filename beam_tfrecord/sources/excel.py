@@ -93,17 +93,17 @@ class Excel(ExcelOptions, TypedFiles):
             rows = itertools.zip_longest(
                 rows_of(workbook[sheet]), rows_of(formulas[sheet]), fillvalue=()
             )
-            names = self._header(next(rows, ((), ()))[0], _Place(file.name, sheet, 1))
+            names = self._header(next(rows, ((), ()))[0], _RowAddress(file.name, sheet, 1))
             check_names(filter(None, names), file)
             columns = [_SheetColumn(name) for name in names]
             wanted = [at for at, name in enumerate(names) if name and self.reads(name)]
             read = None if self.columns is None else wanted
             count = 0
             for count, (cells, before) in enumerate(rows, start=1):
-                place = _Place(file.name, sheet, count + 1)
-                for at, value in enumerate(self._values(cells, place, read, before)):
+                where = _RowAddress(file.name, sheet, count + 1)
+                for at, value in enumerate(self._values(cells, where, read, before)):
                     if value is not None:
-                        _column(columns, at, place).add(value, place, at)
+                        _column(columns, at, where).add(value, where, at)
         fields = [columns[at].field(count, self.typed.get(names[at]), file) for at in wanted]
         row_bytes = framing_bytes(names[at] for at in wanted) + _VALUE_BYTES * len(wanted)
         encoded = count * row_bytes + sum(columns[at].text_bytes for at in wanted)
@@ -124,7 +124,7 @@ class Excel(ExcelOptions, TypedFiles):
             workbook = open_workbook(raw, file)
             sheet = sheet_name(workbook, file, self.sheet)
             rows = rows_of(workbook[sheet])
-            header = self._header(next(rows, ()), _Place(file.name, sheet, 1))
+            header = self._header(next(rows, ()), _RowAddress(file.name, sheet, 1))
         numbered = enumerate(rows, self.first_row)
 
         def read(start: int, stop: int, fields: pa.Schema, batch_rows: int) -> Batches:
@@ -132,7 +132,7 @@ class Excel(ExcelOptions, TypedFiles):
             with _as_damage(file):
                 while batch := list(itertools.islice(numbered, batch_rows)):
                     values = [
-                        self._values(cells, _Place(file.name, sheet, row), wanted)
+                        self._values(cells, _RowAddress(file.name, sheet, row), wanted)
                         for row, cells in batch
                     ]
                     columns = [[_at(row, at) for row in values] for at in wanted]
@@ -143,19 +143,19 @@ class Excel(ExcelOptions, TypedFiles):
 
         return OpenTable(pa.schema([]), (), read)
 
-    def _header(self, cells: Sequence[Any], place: _Place) -> list[str]:
+    def _header(self, cells: Sequence[Any], where: _RowAddress) -> list[str]:
         """Return the names of the columns, each empty if its cell in the first row is."""
-        names = ["" if value is None else _text(value) for value in self._values(cells, place)]
+        names = ["" if value is None else _text(value) for value in self._values(cells, where)]
         if not any(names):
             raise DataError(
-                f"sheet {place.sheet!r} in {place.file} has no names of columns in row 1: add them"
+                f"sheet {where.sheet!r} in {where.file} has no names of columns in row 1: add them"
             )
         return names
 
     def _values(
         self,
         cells: Sequence[Any],
-        place: _Place,
+        where: _RowAddress,
         wanted: Collection[int] | None = None,
         formulas: Sequence[Any] = (),
     ) -> list[Any]:
@@ -167,22 +167,22 @@ class Excel(ExcelOptions, TypedFiles):
             if value is None:
                 if is_wanted and formula is not None and formula.data_type == "f":
                     raise DataError(
-                        f"{place.cell(at)} is a formula without a value: open the file in Excel "
+                        f"{where.cell(at)} is a formula without a value: open the file in Excel "
                         "and save it"
                     )
             elif isinstance(value, str) and value in self.null_words:
                 value = None
             elif cell.data_type == "e":
                 raise DataError(
-                    f"{place.cell(at)} is the error {value}: correct it, or pass "
+                    f"{where.cell(at)} is the error {value}: correct it, or pass "
                     f"--null {quoted(value)}"
                 )
             values.append(value)
         return values
 
 
-class _Place(NamedTuple):
-    """A row of a sheet, with its number from 1."""
+class _RowAddress(NamedTuple):
+    """The address of a row of a sheet, whose number is from 1."""
 
     file: str
     sheet: str
@@ -206,11 +206,11 @@ class _SheetColumn:
     text_bytes: int = 0
     largest: int = 0
 
-    def add(self, value: Any, place: _Place, at: int) -> None:
+    def add(self, value: Any, where: _RowAddress, at: int) -> None:
         """Take a value in."""
         kind = _KINDS[type(value)]
         if kind not in self.first:
-            self.first[kind] = place.cell(at)
+            self.first[kind] = where.cell(at)
         self.filled += 1
         if isinstance(value, str):
             self.text_bytes += len(value.encode())
@@ -249,10 +249,10 @@ def _is_parsed(arrow: pa.DataType) -> bool:
         return False
 
 
-def _column(columns: Sequence[_SheetColumn], at: int, place: _Place) -> _SheetColumn:
+def _column(columns: Sequence[_SheetColumn], at: int, where: _RowAddress) -> _SheetColumn:
     if at < len(columns) and columns[at].name:
         return columns[at]
-    raise DataError(f"{place.cell(at)} has a value, but its column has no name in row 1: add one")
+    raise DataError(f"{where.cell(at)} has a value, but its column has no name in row 1: add one")
 
 
 def _at(row: Sequence[Any], column: int) -> Any:

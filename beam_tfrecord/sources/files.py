@@ -215,13 +215,13 @@ def _walk(directory: str, suffixes: Sequence[str]) -> Iterator[str]:
 _DESCRIPTIONS = (".md", ".pbtxt")
 
 
-def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
+def skipped_files(folders: Iterable[str], suffixes: Sequence[str]) -> list[str]:
     """Return the names of files in local directories and zip files that `list_files` does not list.
 
     Hidden files, and files that describe the others, are left out.
     """
     known = (*suffixes, *_DESCRIPTIONS)
-    names = sorted(name for place in places for name in _names_below(place))
+    names = sorted(name for folder in folders for name in _names_below(folder))
     hidden = storage.is_hidden
     return [
         name
@@ -230,13 +230,13 @@ def skipped_files(places: Iterable[str], suffixes: Sequence[str]) -> list[str]:
     ]
 
 
-def _names_below(place: str) -> Iterator[str]:
-    if not is_in_zip(place):
-        yield from (os.path.relpath(file, place) for file in visible_files(place))
-    elif not is_pattern(place):
-        inside = (entry.path for entry in remote_entries(place))
+def _names_below(folder: str) -> Iterator[str]:
+    if not is_in_zip(folder):
+        yield from (os.path.relpath(file, folder) for file in visible_files(folder))
+    elif not is_pattern(folder):
+        inside = (entry.path for entry in remote_entries(folder))
         # A file that is named is read.
-        yield from (split_zip_url(path)[1] for path in inside if path != place)
+        yield from (split_zip_url(path)[1] for path in inside if path != folder)
 
 
 def _raise_unreadable(error: OSError) -> None:

@@ -64,12 +64,12 @@ def bars(rows: Sequence[tuple[str, Sequence[float], str]]) -> str:
 
 
 def _bar(name: str, shares: Sequence[float], text: str, most: float) -> str:
-    places = [f"{share / most * 98:.4g}%" for share in shares[:MOST_PARTS]]
+    ends = [f"{share / most * 98:.4g}%" for share in shares[:MOST_PARTS]]
     ticks = "".join(
         f'<line class=c{number} x1="{at}" x2="{at}" y2=100% />'
-        for number, at in enumerate(places[1:], start=1)
+        for number, at in enumerate(ends[1:], start=1)
     )
     return (
-        f'<tr><th scope=row>{html.escape(name)}<td><svg aria-hidden=true><rect width="{places[0]}" '
+        f'<tr><th scope=row>{html.escape(name)}<td><svg aria-hidden=true><rect width="{ends[0]}" '
         f"height=100% />{ticks}</svg><td>{html.escape(text)}"
     )

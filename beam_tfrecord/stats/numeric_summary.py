@@ -207,9 +207,9 @@ class Numbers:
         """Return how many numbers lie between edges; those beyond are in the first and the last."""
         keys, counts = self._ordered()
         values = _values_of(keys, self.kind).astype(np.float64)
-        places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-        places[values == edges[-1]] = len(edges) - 2
-        return [int(n) for n in np.bincount(places, counts, minlength=len(edges) - 1)]
+        positions = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+        positions[values == edges[-1]] = len(edges) - 2
+        return [int(n) for n in np.bincount(positions, counts, minlength=len(edges) - 1)]
 
     def top(self) -> list[tuple[float, int]]:
         """Return the kept values with their counts, the most frequent first."""

@@ -208,8 +208,8 @@ def _value_hashes(values: pa.Array) -> UInt64Array:
     elif hasattr(values, "flatten"):
         sizes = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
         ends, inside = np.cumsum(sizes), values.flatten()
-        places = np.arange(len(inside)) - np.repeat(ends - sizes, sizes)
-        items = mix(_value_hashes(inside).view(np.int64) + mix(places).view(np.int64))
+        positions = np.arange(len(inside)) - np.repeat(ends - sizes, sizes)
+        items = mix(_value_hashes(inside).view(np.int64) + mix(positions).view(np.int64))
         sums = np.append(np.zeros(1, np.uint64), np.cumsum(items))
         hashes = sums[ends] - sums[ends - sizes] + sizes.view(np.uint64)
     elif (plain := _plain(values)) is not None:

@@ -255,9 +255,9 @@ class Sink(beam.PTransform):
         check_input(elements, self)
         check_lossless(elements.pipeline)
         directory = self.target.directory
-        place = directory if is_remote(directory) else os.path.realpath(directory)
+        location = directory if is_remote(directory) else os.path.realpath(directory)
         sinks = vars(elements.pipeline).setdefault(SINKS, {})
-        if sinks.setdefault((place, self.target.prefix), self) is not self:
+        if sinks.setdefault((location, self.target.prefix), self) is not self:
             raise TargetExists(
                 f"two sinks of one pipeline write to {self.target.output!r}: "
                 "give each an output of its own"

@@ -178,7 +178,7 @@ class Flaky(Engine):
         self.attempts = list(attempts)
         self.snapshots = []
 
-    place = "flaky"
+    address = "flaky"
 
     def connect(self, *, snapshot=""):
         self.snapshots.append(snapshot)

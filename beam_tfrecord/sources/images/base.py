@@ -54,25 +54,25 @@ PATH_COLUMN = "file_name"
 _FURTHER = ("_file_name", "_file_names")
 
 
-class ImagePlace(NamedTuple):
-    """The place of an image that a row of a table names."""
+class ImageLocation(NamedTuple):
+    """The location of an image that a row of a table names."""
 
     name: str | None
     path: str = ""
     fault: ImageError | None = None
 
 
-def place_of(name: str | None, base: str, folder: str | None) -> ImagePlace:
-    """Return the place of an image, which has to be below `base` if there is a `folder`."""
+def location_of(name: str | None, base: str, folder: str | None) -> ImageLocation:
+    """Return the location of an image, which has to be below `base` if there is a `folder`."""
     if not name or "\0" in name:
-        return ImagePlace(name, fault=ImageError("missing", "has no path"))
+        return ImageLocation(name, fault=ImageError("missing", "has no path"))
     if folder is None:
-        return ImagePlace(name, os.path.join(base, name))
+        return ImageLocation(name, os.path.join(base, name))
     inner = posixpath.normpath(name.replace("\\", "/"))
     if "://" in name or inner.startswith(("/", "../")) or inner in ("..", "."):
         fault = ImageError("bad-path", "is not a path below its directory: correct it")
-        return ImagePlace(name, fault=fault)
-    return ImagePlace(posixpath.join(folder, inner), os.path.join(base, inner))
+        return ImageLocation(name, fault=fault)
+    return ImageLocation(posixpath.join(folder, inner), os.path.join(base, inner))
 
 
 def refuse_further_images(columns: Iterable[str]) -> None:
@@ -105,8 +105,8 @@ class RowsInference(NamedTuple):
     classes: frozenset[str]
 
 
-# Some rows, the place of the image of each, and the size of its file.
-_Task = tuple[Batch, list[ImagePlace], list[int]]
+# Some rows, the location of the image of each, and the size of its file.
+_Task = tuple[Batch, list[ImageLocation], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,9 +316,9 @@ class ImageSource(PictureOptions, FileSource):
         most_files, threads = how.limits
         most = 1 if is_unknown else min(batch_rows, most_files)
         batches = self.row_source.read(unit, self._schema_of_rows(schema), batch_rows=most)
-        place = functools.partial(place_of, base=base, folder=self._folder_of(unit.file))
+        location = functools.partial(location_of, base=base, folder=self._folder_of(unit.file))
         add = functools.partial(self._batch, unit, schema, how)
-        return in_order(add, self._tasks(batches, place, most), threads=threads)
+        return in_order(add, self._tasks(batches, location, most), threads=threads)
 
     def _folder_of(self, file: InputFile) -> str | None:
         """Return the path of the directory of metadata, relative to the directory of images."""
@@ -336,29 +336,29 @@ class ImageSource(PictureOptions, FileSource):
         return pa.schema(read)
 
     def _tasks(
-        self, batches: Iterable[Batch], place: Callable[[str | None], ImagePlace], most: int
+        self, batches: Iterable[Batch], location: Callable[[str | None], ImageLocation], most: int
     ) -> Iterator[_Task]:
         width, height = Transform(self.resize).target(1, 1)  # of a square image
         for batch in batches:
-            places = list(map(place, batch.data.column(self.path_name).to_pylist()))
+            locations = list(map(location, batch.data.column(self.path_name).to_pylist()))
             if self._are_folders:
                 sizes = batch.data.column(BYTES).to_pylist()
             else:
-                sizes = [size_of(one.path) for one in places]
+                sizes = [size_of(one.path) for one in locations]
             held = [max(size, 3 * width * height) for size in sizes]
             for start, stop in cut_by_bytes(held, most):
-                yield batch.slice(start, stop), places[start:stop], sizes[start:stop]
+                yield batch.slice(start, stop), locations[start:stop], sizes[start:stop]
 
     def _batch(self, unit: Unit, schema: pa.Schema, how: ReadSettings, task: _Task) -> Batch:
-        batch, places, sizes = task
+        batch, locations, sizes = task
         assert batch.origin is not None
         numbers = batch.origin.row_numbers(batch.num_rows).tolist()
         names = [
             one.name or batch.origin.address_of(number)
-            for one, number in zip(places, numbers, strict=True)
+            for one, number in zip(locations, numbers, strict=True)
         ]
         labels = Labels.of(batch.data, self.class_column, schema)
-        faults = {at: one.fault for at, one in enumerate(places) if one.fault is not None}
+        faults = {at: one.fault for at, one in enumerate(locations) if one.fault is not None}
         columns = {"path": pa.array(names, pa.string())}
         if labels:
             columns |= labels.columns()
@@ -369,7 +369,7 @@ class ImageSource(PictureOptions, FileSource):
             columns["split"] = pa.array(splits, pa.string())
         read = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
         data = batch.replace(data=pa.RecordBatch.from_pydict(read | columns))
-        paths = [one.path for one in places]
+        paths = [one.path for one in locations]
         addresses = [(unit.name, number) for number in numbers]
         if self._are_folders:
             addresses = [(name, 0) for name in names]

@@ -221,10 +221,10 @@ class Connection(contextlib.AbstractContextManager["Connection"]):
         known = f"{name} IS NOT NULL"
         ((rows,),) = self.fetch(relation.select("COUNT(*)", known))
         first = [1, *(1 + cut for cut in even_cuts(int(rows), partitions))]
-        numbered = f"{name} AS k, ROW_NUMBER() OVER (ORDER BY {name}) AS place"
+        numbered = f"{name} AS k, ROW_NUMBER() OVER (ORDER BY {name}) AS ordinal"
         found = self.fetch(
             f"SELECT {self.dialect.as_text('k')} FROM ({relation.select(numbered, known)}) t "
-            f"WHERE place IN ({', '.join(map(str, first))}) ORDER BY place"
+            f"WHERE ordinal IN ({', '.join(map(str, first))}) ORDER BY ordinal"
         )
         distinct = list(dict.fromkeys(value for (value,) in found))
         # The first partition begins with the lowest value.
@@ -263,7 +263,7 @@ class Engine(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def place(self) -> str:
+    def address(self) -> str:
         """Name of the database for messages, such as ``postgresql://db.example/shop``."""
 
     @property
@@ -336,7 +336,7 @@ class FileEngine(Engine):
         return path.removeprefix("///") if path.startswith("///") else path.removeprefix("//")
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Name of the file."""
         return os.path.basename(self.path)
 
@@ -369,7 +369,7 @@ _QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`')
 
 
 def find_named(
-    written: str, known: Collection[tuple[str, str]], here: Sequence[str], place: str
+    written: str, known: Collection[tuple[str, str]], here: Sequence[str], address: str
 ) -> tuple[str, str]:
     """Return schema and name of a table or view that the user named, such as ``public.trips``.
 
@@ -392,4 +392,4 @@ def find_named(
     near = [f"{schema}.{name}" for schema, name in known if name.lower() == plain.lower()]
     similar = did_you_mean(plain.lower(), map(str.lower, by_name), "correct --table")
     hint = f"did you mean {near[0]!r}?" if near else similar
-    raise UsageError(f"table {written!r} is not in {place}: {hint}")
+    raise UsageError(f"table {written!r} is not in {address}: {hint}")

@@ -66,7 +66,7 @@ class DuckDb(db.FileEngine):
                 connection = DuckDbConnection(self, opened)
                 if snapshot not in ("", connection.export_snapshot()):
                     raise DataError(
-                        f"{self.place} was changed while it was read: run the job again"
+                        f"{self.address} was changed while it was read: run the job again"
                     )
         return connection
 
@@ -81,7 +81,7 @@ class DuckDb(db.FileEngine):
             message = "it is open in this process: close that connection first"
         elif "disabled by configuration" in message or "through configuration" in message:
             message += ": pass --properties enable_external_access=true to allow it"
-        return UsageError(f"cannot read {self.place}: {message}")
+        return UsageError(f"cannot read {self.address}: {message}")
 
 
 class DuckDbConnection(db.Connection):
@@ -103,7 +103,7 @@ class DuckDbConnection(db.Connection):
 
         found = self._connection.extract_statements(sql)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
-            raise UsageError(f"cannot read {self._engine.place}: it is not one SELECT")
+            raise UsageError(f"cannot read {self._engine.address}: it is not one SELECT")
         return sql
 
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
@@ -113,7 +113,7 @@ class DuckDbConnection(db.Connection):
 
     def find_table(self, table: str) -> db.Table:
         found = {(schema, name): rows for schema, name, rows in self.fetch(_ALL)}
-        schema, name = db.find_named(table, found, ["main"], self._engine.place)
+        schema, name = db.find_named(table, found, ["main"], self._engine.address)
         keys = self.fetch(_KEY.format(self.dialect.text(schema), self.dialect.text(name)))
         return db.Table(
             sql=f"{self.dialect.name(schema)}.{self.dialect.name(name)}",

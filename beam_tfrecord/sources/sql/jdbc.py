@@ -115,7 +115,7 @@ class Jdbc(db.Engine):
         return "one snapshot" if self.scheme == "postgresql" else "one snapshot per partition"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The URL without its parameters and without the user."""
         return re.split(r"[?;]", self._address[0])[0]
 
@@ -161,19 +161,19 @@ class Jdbc(db.Engine):
         """Return the error of this package for a Java exception."""
         if not isinstance(error, java().JException):
             return None
-        place, fault = self.place, helper("DriverError")
+        address, fault = self.address, helper("DriverError")
         message = hide(str(fault.message(error)))[:_SHOWN_CHARACTERS]
         kind = str(fault.kind(error))
         if kind == "lost":
             return db.ConnectionLost(message)
         known = {
-            "memory": f"cannot read {place}: java's memory is used up: set "
+            "memory": f"cannot read {address}: java's memory is used up: set "
             "JAVA_TOOL_OPTIONS=-Xmx2g, or pass a smaller --fetch-rows",
-            "host": f"cannot reach {place}: no such host: correct the URL",
-            "cancelled": f"a statement in {place} ran into the time limit: raise "
+            "host": f"cannot reach {address}: no such host: correct the URL",
+            "cancelled": f"a statement in {address} ran into the time limit: raise "
             "--statement-timeout",
         }
-        return UsageError(known.get(kind, f"cannot read {place}: {message}"))
+        return UsageError(known.get(kind, f"cannot read {address}: {message}"))
 
     def _properties(self, password: str | None) -> dict[str, str]:
         options = self.options
@@ -184,8 +184,8 @@ class Jdbc(db.Engine):
     def _no_driver(self) -> str:
         named = f" {self.options.driver!r}" if self.options.driver else ""
         return (
-            f"no jdbc driver{named} for {self.place}: pass --jar driver.jar, or the coordinates of "
-            "the driver in Maven, --jar group:artifact:version, to download it"
+            f"no jdbc driver{named} for {self.address}: pass --jar driver.jar, or the coordinates "
+            "of the driver in Maven, --jar group:artifact:version, to download it"
         )
 
 
@@ -194,7 +194,7 @@ class JdbcConnection(db.Connection):
 
     def __init__(self, engine: Jdbc, opened: Any, password: str | None) -> None:
         self._engine = engine
-        self.place = engine.place
+        self.address = engine.address
         self._opened = opened
         self._password = password
         self.dialect = engine.product.dialect
@@ -232,7 +232,7 @@ class JdbcConnection(db.Connection):
             outer_at = 1 if is_mysql else 2
             known = [(str(row.getString(outer_at) or ""), str(row.getString(3))) for row in rows]
             here = str((catalog if is_mysql else opened.getSchema()) or "")
-            outer, name = db.find_named(table, known, [here], self.place)
+            outer, name = db.find_named(table, known, [here], self.address)
             inside = (outer, None) if is_mysql else (catalog, outer or None)
             rows = _each(meta.getPrimaryKeys(*inside, name))
             keys = sorted((int(row.getShort(5)), str(row.getString(4))) for row in rows)

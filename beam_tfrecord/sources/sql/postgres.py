@@ -32,9 +32,9 @@ FROM pg_class AS c WHERE c.oid = to_regclass({})
 """
 _KEY = """
 SELECT a.attname::text
-FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (number, place)
+FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (number, ordinal)
 JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
-WHERE i.indrelid = {} AND i.indisprimary ORDER BY k.place
+WHERE i.indrelid = {} AND i.indisprimary ORDER BY k.ordinal
 """
 _NOT_NULL = """
 SELECT attname::text FROM pg_attribute WHERE attrelid = {}::regclass AND attnotnull AND attnum > 0
@@ -70,7 +70,7 @@ class PostgresConnection(db.Connection):
     """The base class of connections to PostgreSQL, whether through ADBC or JDBC."""
 
     dialect = db.Dialect("text")
-    place: str
+    address: str
     # Runs a statement that has no result.
     run: Callable[[str], None]
 
@@ -94,13 +94,13 @@ class PostgresConnection(db.Connection):
             self.run(f"SET TRANSACTION SNAPSHOT {self.dialect.text(snapshot)}")
         except UsageError as error:
             raise DataError(
-                f"the snapshot of {self.place} is gone, since the connection that held it is "
+                f"the snapshot of {self.address} is gone, since the connection that held it is "
                 f"closed ({error}): run the job again"
             ) from None
 
     def find_table(self, table: str) -> db.Table:
         here = [schema for (schema,) in self.fetch("SELECT unnest(current_schemas(false))::text")]
-        schema, name = db.find_named(table, self.fetch(_TABLES), here, self.place)
+        schema, name = db.find_named(table, self.fetch(_TABLES), here, self.address)
         sql = f"{self.dialect.name(schema)}.{self.dialect.name(name)}"
         ((oid, rows, size),) = self.fetch(_TABLE.format(self.dialect.text(sql)))
         return db.Table(
@@ -234,7 +234,7 @@ class Postgres(db.Engine):
     guarantee = "one snapshot"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """URL of host and database, without user and port."""
         parts = urlsplit(self.url)
         return f"postgresql://{parts.hostname or ''}{parts.path}"
@@ -265,15 +265,16 @@ class Postgres(db.Engine):
             return db.ConnectionLost(message)
         if state == "57014" or "statement timeout" in lower:
             return UsageError(
-                f"a statement in {self.place} ran into the time limit ({message}): "
+                f"a statement in {self.address} ran into the time limit ({message}): "
                 "raise --statement-timeout"
             )
         # A wrong name of a column has a state of its own.
         if "password" in lower and state in ("", "28P01"):
             return UsageError(
-                f"cannot log in to {self.place} ({message}): pass --password-env or --password-file"
+                f"cannot log in to {self.address} ({message}): pass --password-env or "
+                "--password-file"
             )
-        return UsageError(f"cannot read {self.place}: {message}")
+        return UsageError(f"cannot read {self.address}: {message}")
 
 
 def _uri(engine: Postgres, password: str | None) -> str:
@@ -297,7 +298,7 @@ class AdbcConnection(PostgresConnection):
         import adbc_driver_manager
 
         self._engine = engine
-        self.place = engine.place
+        self.address = engine.address
         self._database = database
         self._password = password
         self._connection = adbc_driver_manager.AdbcConnection(database)

@@ -134,19 +134,19 @@ def read_partition(
         except ConnectionLost as error:
             if hashes and not plan.snapshot:
                 raise DataError(
-                    f"the connection to {engine.place} dropped, and the snapshot it read is "
+                    f"the connection to {engine.address} dropped, and the snapshot it read is "
                     f"gone ({error}): run the job again"
                 ) from error
             if attempt == ATTEMPTS:
                 raise DataError(
-                    f"the connection to {engine.place} dropped {ATTEMPTS} times: {error}"
+                    f"the connection to {engine.address} dropped {ATTEMPTS} times: {error}"
                 ) from error
             pause_s = FIRST_PAUSE_S * 2 ** (attempt - 1)
-            _LOGGER.warning("%s: connecting again in %.1f s: %s", engine.place, pause_s, error)
+            _LOGGER.warning("%s: connecting again in %.1f s: %s", engine.address, pause_s, error)
             time.sleep(pause_s)
     if expected is not None and rows != expected:
         raise DataError(
-            f"a partition of {plan.name} in {engine.place} gave {counted(rows, 'row')} but "
+            f"a partition of {plan.name} in {engine.address} gave {counted(rows, 'row')} but "
             f"{expected:,} were counted: it was changed while it was read: run the job again"
         )
 
@@ -348,14 +348,14 @@ class Sql(DatabaseOptions, FileSource):
     def files(self) -> Iterator[InputFile]:
         engine = self.engine
         size = os.path.getsize(engine.path) if engine.path and os.path.exists(engine.path) else 0
-        yield InputFile(self.url, engine.place, size)
+        yield InputFile(self.url, engine.address, size)
 
     def scan(self, chunk: Chunk) -> Scan:
         engine = self.engine
         try:
             return Scan(chunk, self._plan(engine))
         except ConnectionLost as error:
-            raise UsageError(f"cannot reach {engine.place}: {error}") from error
+            raise UsageError(f"cannot reach {engine.address}: {error}") from error
 
     def _plan(self, engine: Engine) -> SqlPlan:
         with contextlib.ExitStack() as until_planned:

@@ -215,18 +215,18 @@ class Sqlite(db.FileEngine):
         if "decode to UTF-8" in message:
             column = message.partition("'")[2].partition("'")[0]
             return DataError(
-                f"column {column!r} in {self.place} holds text that is not UTF-8: "
+                f"column {column!r} in {self.address} holds text that is not UTF-8: "
                 f"pass --types {column}=bytes"
             )
         if message == "interrupted":
             return UsageError(
-                f"a statement in {self.place} ran into the time limit: raise --statement-timeout"
+                f"a statement in {self.address} ran into the time limit: raise --statement-timeout"
             )
         if type(error) is sqlite3.DatabaseError:
             return DataError(
-                f"cannot read {self.place} ({message}): check that the file is complete"
+                f"cannot read {self.address} ({message}): check that the file is complete"
             )
-        return UsageError(f"cannot read {self.place}: {message}")
+        return UsageError(f"cannot read {self.address}: {message}")
 
 
 class SqliteConnection(db.Connection):
@@ -253,7 +253,7 @@ class SqliteConnection(db.Connection):
 
     def find_table(self, table: str) -> db.Table:
         known = [("main", name) for (name,) in self.fetch(_TABLES)]
-        _, name = db.find_named(table, known, ["main"], self._engine.place)
+        _, name = db.find_named(table, known, ["main"], self._engine.address)
         ((size,),) = self.fetch(_SIZE)
         return db.Table(
             sql=self.dialect.name(name),
