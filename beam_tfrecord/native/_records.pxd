@@ -65,17 +65,17 @@ cdef extern from "frames.h" nogil:
         const int64_t *starts
         int64_t records
         const uint16_t *splits
-        const uint64_t *places
+        const uint64_t *sort_keys
         bint by_bytes
     void bt_seal(uint8_t *record, size_t payload_bytes)
     int bt_scan_frames(const uint8_t *data, size_t data_bytes, bint verify, FrameScan *scan)
     size_t bt_find_frame(const uint8_t *data, size_t data_bytes, size_t start)
-    int bt_scan_run(const uint8_t *data, size_t data_bytes, Vec *starts, Vec *places,
+    int bt_scan_run(const uint8_t *data, size_t data_bytes, Vec *starts, Vec *sort_keys,
                     int64_t *position)
     int bt_hash_records(const uint8_t *data, size_t data_bytes, const int64_t *starts,
                         int64_t records, uint64_t seed, uint64_t *hashes, int64_t *bad_record)
     int bt_gather(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,
-                  const uint64_t *places, const int64_t *order, int64_t order_count, uint8_t *out,
+                  const uint64_t *sort_keys, const int64_t *order, int64_t order_count, uint8_t *out,
                   size_t out_bytes, size_t *written, int64_t *bad_record)
     int bt_sort_records(const SortInput *input, int64_t *order, int64_t *bad_record)
 

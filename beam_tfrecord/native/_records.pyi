@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.native.values import DecodedFeature, Encoded, FitRule, Found, Frames, Run
+from beam_tfrecord.native.values import DecodedFeature, Encoded, FitRule, Found, Frames, RunEntries
 
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
@@ -123,7 +123,7 @@ def find_frame(data: Any, start: int) -> int:
     Returns the size of the data if there is none.
     """
 
-def scan_run(data: Any) -> Run:
+def scan_run(data: Any) -> RunEntries:
     """Index a buffer of complete run entries.
 
     Raises:
@@ -134,20 +134,20 @@ def sort_records(
     data: Any,
     starts: _Int64s,
     splits: npt.NDArray[np.uint16] | None,
-    places: _UInt64s,
+    sort_keys: _UInt64s,
     by_bytes: bool,
 ) -> _Int64s:
-    """Return the numbers of the records in order of (split, place): int64[n].
+    """Return the numbers of the records in order of (split, sort key): int64[n].
 
     Ties are ordered by the bytes of the payload if `by_bytes` is true, then by record number.
     """
 
 def gather(
-    data: Any, starts: _Int64s, places: _UInt64s | None, order: _Int64s, out: _Bytes, at: int
+    data: Any, starts: _Int64s, sort_keys: _UInt64s | None, order: _Int64s, out: _Bytes, at: int
 ) -> int:
     """Copy framed records in order to `out` from position `at` on; return the bytes written.
 
-    Each comes after its place (le64) if there are places, as an entry of a run.
+    Each comes after its sort key (le64) if there are sort keys, as an entry of a run.
     """
 
 def hash_records(data: Any, starts: _Int64s, seed: int) -> _UInt64s:

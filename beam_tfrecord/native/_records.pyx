@@ -14,7 +14,7 @@ import numpy as np
 
 from beam_tfrecord.native.values import DecodedFeature
 from beam_tfrecord.native.values import FAULT_REASONS, KIND_NAMES
-from beam_tfrecord.native.values import Encoded, Found, Frames, Run
+from beam_tfrecord.native.values import Encoded, Found, Frames, RunEntries
 
 bt_crc32c_init()
 
@@ -237,17 +237,17 @@ def frame(array, uint8_t[::1] out, size_t at, int64_t[::1] starts):
 
 # Framed records: scan, sort and gather.
 def sort_records(data, const int64_t[::1] starts, const uint16_t[::1] splits,
-                 const uint64_t[::1] places, bint by_bytes):
+                 const uint64_t[::1] sort_keys, bint by_bytes):
     cdef _Bytes view = _Bytes(data)
-    cdef int64_t count = places.shape[0], bad = 0
+    cdef int64_t count = sort_keys.shape[0], bad = 0
     if starts.shape[0] != count or (splits is not None and splits.shape[0] != count):
-        raise ValueError("starts, splits and places must have one length")
+        raise ValueError("starts, splits and sort keys must have one length")
     order = np.empty(count, np.int64)
     cdef int64_t[::1] out = order
     cdef SortInput given
     cdef int result
     given.data, given.bytes, given.starts = view.at, view.size, &starts[0]
-    given.records, given.places, given.by_bytes = count, &places[0], by_bytes
+    given.records, given.sort_keys, given.by_bytes = count, &sort_keys[0], by_bytes
     given.splits = NULL
     if splits is not None:
         given.splits = &splits[0]
@@ -257,21 +257,21 @@ def sort_records(data, const int64_t[::1] starts, const uint16_t[::1] splits,
     return order
 
 
-def gather(data, const int64_t[::1] starts, const uint64_t[::1] places,
+def gather(data, const int64_t[::1] starts, const uint64_t[::1] sort_keys,
            const int64_t[::1] order, uint8_t[::1] out, size_t at):
     cdef _Bytes view = _Bytes(data)
     cdef int64_t records = starts.shape[0], count = order.shape[0], bad = 0
     cdef size_t written = 0, size = out.shape[0]
     cdef int result
-    if places is not None and places.shape[0] != records:
-        raise ValueError("starts and places must have one length")
+    if sort_keys is not None and sort_keys.shape[0] != records:
+        raise ValueError("starts and sort keys must have one length")
     if at > size:
         raise ValueError(f"position {at} is outside of out, which has {size} bytes")
-    cdef const uint64_t *place_data = NULL
-    if places is not None:
-        place_data = &places[0]
+    cdef const uint64_t *sort_key_data = NULL
+    if sort_keys is not None:
+        sort_key_data = &sort_keys[0]
     with nogil:
-        result = bt_gather(view.at, view.size, &starts[0], records, place_data, &order[0], count,
+        result = bt_gather(view.at, view.size, &starts[0], records, sort_key_data, &order[0], count,
                            &out[0] + at, size - at, &written, &bad)
     if result == BT_NO_ROOM:
         raise ValueError("out is too short for the records")
@@ -281,15 +281,15 @@ def gather(data, const int64_t[::1] starts, const uint64_t[::1] places,
 
 def scan_run(data):
     cdef _Bytes view = _Bytes(data)
-    cdef _Memory starts = _Memory(), places = _Memory()
+    cdef _Memory starts = _Memory(), sort_keys = _Memory()
     cdef int64_t position = 0
     cdef int result
     with nogil:
-        result = bt_scan_run(view.at, view.size, &starts.vec, &places.vec, &position)
+        result = bt_scan_run(view.at, view.size, &starts.vec, &sort_keys.vec, &position)
     if result == BT_MALFORMED:
         raise ValueError(f"run entry at byte {position} does not fit into the data")
     _check(result, "scan a run")
-    return Run(_take(&starts.vec, np.int64), _take(&places.vec, np.uint64))
+    return RunEntries(_take(&starts.vec, np.int64), _take(&sort_keys.vec, np.uint64))
 
 
 def scan_frames(data, bint verify=True):

@@ -382,7 +382,7 @@ static bool choose_active(Encoding *encoding, Block *block) {
     return true;
 }
 
-/* Gives active rows from `first` on their places until SEAL_BYTES are full; returns the number
+/* Gives active rows from `first` on their addresses until SEAL_BYTES are full; returns the number
  * of the first that got none, or `first` itself when `out` has no room for it. */
 static int place_rows(Encoding *encoding, Block *block, int first) {
     size_t begin = encoding->at;

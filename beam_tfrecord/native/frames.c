@@ -3,7 +3,7 @@
 #include "xxh64.h"
 
 /* Records ahead whose bytes are asked for before they are copied: hides a memory access. */
-enum { PREFETCH_RECORDS = 12, CACHE_LINE = 64, PREFETCH_LINES = 4, PLACE_BYTES = 8 };
+enum { PREFETCH_RECORDS = 12, CACHE_LINE = 64, PREFETCH_LINES = 4, KEY_BYTES = 8 };
 
 static const uint64_t MAX_LENGTH = (uint64_t)INT64_MAX - BT_FRAME_BYTES;
 
@@ -45,16 +45,16 @@ size_t bt_find_frame(const uint8_t *data, size_t bytes, size_t from) {
     return bytes;
 }
 
-int bt_scan_run(const uint8_t *data, size_t bytes, Vec *starts, Vec *places, int64_t *position) {
+int bt_scan_run(const uint8_t *data, size_t bytes, Vec *starts, Vec *sort_keys, int64_t *position) {
     size_t at = 0;
     while (at < bytes) {
         Span payload;
         *position = (int64_t)at;
-        if (bytes - at < PLACE_BYTES) return BT_MALFORMED;
-        if (!frame_payload(data, bytes, (int64_t)(at + PLACE_BYTES), &payload)) return BT_MALFORMED;
-        if (!vec_push(places, data + at, PLACE_BYTES)) return BT_NO_MEMORY;
-        if (!vec_push_int64(starts, (int64_t)(at + PLACE_BYTES))) return BT_NO_MEMORY;
-        at += PLACE_BYTES + BT_FRAME_BYTES + span_bytes(payload);
+        if (bytes - at < KEY_BYTES) return BT_MALFORMED;
+        if (!frame_payload(data, bytes, (int64_t)(at + KEY_BYTES), &payload)) return BT_MALFORMED;
+        if (!vec_push(sort_keys, data + at, KEY_BYTES)) return BT_NO_MEMORY;
+        if (!vec_push_int64(starts, (int64_t)(at + KEY_BYTES))) return BT_NO_MEMORY;
+        at += KEY_BYTES + BT_FRAME_BYTES + span_bytes(payload);
     }
     return BT_OK;
 }
@@ -84,9 +84,9 @@ BT_INLINE void prefetch_record(const uint8_t *data, int64_t start) {
 }
 
 int bt_gather(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
-              const uint64_t *places, const int64_t *order, int64_t order_count, uint8_t *out,
+              const uint64_t *sort_keys, const int64_t *order, int64_t order_count, uint8_t *out,
               size_t out_bytes, size_t *written, int64_t *bad_record) {
-    size_t done = 0, extra = places ? PLACE_BYTES : 0;
+    size_t done = 0, extra = sort_keys ? KEY_BYTES : 0;
     for (int64_t k = 0; k < order_count; k++) {
         int64_t ahead = k + PREFETCH_RECORDS;
         if (ahead < order_count && names_record(order[ahead], records))
@@ -99,7 +99,7 @@ int bt_gather(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t 
         size_t record_bytes = span_bytes(payload) + BT_FRAME_BYTES;
         size_t room = out_bytes - done;
         if (room < extra || room - extra < record_bytes) return BT_NO_ROOM;
-        if (places) store64(out + done, places[number]);
+        if (sort_keys) store64(out + done, sort_keys[number]);
         memcpy(out + done + extra, data + starts[number], record_bytes);
         done += extra + record_bytes;
     }
@@ -179,7 +179,7 @@ static void sort_by_bytes(const SortInput *input, int64_t *order, int64_t *spare
 }
 
 static bool same_position(const SortInput *input, int64_t a, int64_t b) {
-    return input->places[a] == input->places[b] &&
+    return input->sort_keys[a] == input->sort_keys[b] &&
            (!input->splits || input->splits[a] == input->splits[b]);
 }
 
@@ -205,7 +205,7 @@ int bt_sort_records(const SortInput *input, int64_t *order, int64_t *bad_record)
     if ((uint64_t)count > SIZE_MAX / 4 / sizeof(Item)) return BT_NO_MEMORY;
     Item *memory = malloc(2 * (size_t)count * sizeof(Item));
     if (!memory) return BT_NO_MEMORY;
-    for (int64_t i = 0; i < count; i++) memory[i] = (Item){input->places[i], i};
+    for (int64_t i = 0; i < count; i++) memory[i] = (Item){input->sort_keys[i], i};
     Item *sorted = radix_sort(memory, memory + count, count);
     if (input->splits) {
         for (int64_t i = 0; i < count; i++) sorted[i].key = input->splits[sorted[i].number];

@@ -33,30 +33,30 @@ int bt_scan_frames(const uint8_t *data, size_t bytes, bool verify, FrameScan *sc
  * right; `bytes` if there is none. Records are found again by it after a damaged length. */
 size_t bt_find_frame(const uint8_t *data, size_t bytes, size_t from);
 
-/* Entries of a run file, le64 place and a framed record each, that fill the data exactly;
- * otherwise BT_MALFORMED and `position` is that of the bad entry. `starts` and `places` grow by
+/* Entries of a run file, le64 sort key and a framed record each, that fill the data exactly;
+ * otherwise BT_MALFORMED and `position` is that of the bad entry. `starts` and `sort_keys` grow by
  * int64 and uint64 values. */
-int bt_scan_run(const uint8_t *data, size_t bytes, Vec *starts, Vec *places, int64_t *position);
+int bt_scan_run(const uint8_t *data, size_t bytes, Vec *starts, Vec *sort_keys, int64_t *position);
 
 /* XXH64 of each payload; on BT_MALFORMED `bad_record` does not lie inside the data. */
 int bt_hash_records(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
                     uint64_t seed, uint64_t *hashes, int64_t *bad_record);
 
-/* Copies framed records in the given order, each after its place if `places` is not NULL.
+/* Copies framed records in the given order, each after its sort key if `sort_keys` is not NULL.
  * `written` gets the bytes. BT_MALFORMED: `bad_record` does not lie inside the data, or is no
  * record; BT_NO_ROOM: `out` is too short. */
 int bt_gather(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
-              const uint64_t *places, const int64_t *order, int64_t order_count, uint8_t *out,
+              const uint64_t *sort_keys, const int64_t *order, int64_t order_count, uint8_t *out,
               size_t out_bytes, size_t *written, int64_t *bad_record);
 
-/* Numbers of the records in order of (split, place), then of payload bytes or of number. */
+/* Numbers of the records in order of (split, sort key), then of payload bytes or of number. */
 typedef struct {
     const uint8_t *data;
     size_t bytes;
     const int64_t *starts;
     int64_t records;
     const uint16_t *splits; /* or NULL */
-    const uint64_t *places;
+    const uint64_t *sort_keys;
     bool by_bytes;
 } SortInput;
 

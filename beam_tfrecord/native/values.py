@@ -74,11 +74,11 @@ class Frames(NamedTuple):
     fault: tuple[int, str] | None
 
 
-class Run(NamedTuple):
-    """The positions and places of the records in the entries of a run, a sorted spill file."""
+class RunEntries(NamedTuple):
+    """The positions and sort keys of the records in the entries of a run, a sorted spill file."""
 
     starts: Int64Array
-    places: UInt64Array
+    sort_keys: UInt64Array
 
 
 class DecodedFeature(NamedTuple):

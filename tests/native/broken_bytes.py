@@ -73,7 +73,7 @@ def _masked_crc(data: bytes) -> bytes:
 
 
 def inputs(count: int, seed: int) -> Iterator[bytes]:
-    """Yield payloads, records, or records with the places of a run, one behind the other."""
+    """Yield payloads, records, or records with the sort keys of a run, one behind the other."""
     draw = random.Random(seed)
     records = [framed(payload) for payload in PAYLOADS]
     for _ in range(count):

@@ -147,7 +147,7 @@ static void check_payload(const uint8_t *payload, size_t bytes) {
 /* The input as a stream of framed records and as a run; and one start that may be anything. */
 static void read_stream(const uint8_t *data, size_t bytes) {
     int64_t starts[MOST_RECORDS + 1], order[MOST_RECORDS + 1], position, bad;
-    uint64_t hashes[MOST_RECORDS + 1], places[MOST_RECORDS + 1] = {0};
+    uint64_t hashes[MOST_RECORDS + 1], sort_keys[MOST_RECORDS + 1] = {0};
     uint8_t out[2 * MOST_INPUT];
     size_t written;
     FrameScan scan = {0};
@@ -169,9 +169,9 @@ static void read_stream(const uint8_t *data, size_t bytes) {
     bt_discover(data, bytes, starts, records, &discovery, 1, hashes, &fault);
     fitting(data, bytes, starts, records);
     decode(&decoded, data, bytes, starts, records);
-    SortInput input = {data, bytes, starts, records, NULL, places, true};
+    SortInput input = {data, bytes, starts, records, NULL, sort_keys, true};
     if (bt_sort_records(&input, order, &bad) == BT_OK)
-        bt_gather(data, bytes, starts, records, places, order, records, out, sizeof out / 2,
+        bt_gather(data, bytes, starts, records, sort_keys, order, records, out, sizeof out / 2,
                   &written, &bad);
     free_decoded(&decoded);
     bt_discovery_free(&discovery);

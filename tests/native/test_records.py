@@ -59,35 +59,35 @@ ITEMS = st.lists(
 def test_sort_orders_by_split_place_and_bytes(items, with_splits, by_bytes):
     data, starts = framed_records([payload for _, _, payload in items])
     splits = np.array([split for split, _, _ in items], np.uint16) if with_splits else None
-    places = np.array([place for _, place, _ in items], np.uint64)
+    sort_keys = np.array([sort_key for _, sort_key, _ in items], np.uint64)
 
     def key(i: int) -> tuple[int, int, bytes]:
         split, place, payload = items[i]
         return split if with_splits else 0, place, payload if by_bytes else b""
 
     expected = sorted(range(len(items)), key=key)
-    assert native.sort_records(data, starts, splits, places, by_bytes).tolist() == expected
+    assert native.sort_records(data, starts, splits, sort_keys, by_bytes).tolist() == expected
 
 
 def test_sort_of_many_random_places_is_numpys():
-    places = np.random.default_rng(4).integers(0, 2**64, 50_000, np.uint64)
-    starts = np.zeros(len(places), np.int64)
-    order = native.sort_records(b"", starts, None, places, False)
-    assert (order == np.argsort(places, kind="stable")).all()
+    sort_keys = np.random.default_rng(4).integers(0, 2**64, 50_000, np.uint64)
+    starts = np.zeros(len(sort_keys), np.int64)
+    order = native.sort_records(b"", starts, None, sort_keys, False)
+    assert (order == np.argsort(sort_keys, kind="stable")).all()
 
 
 def test_gather_and_runs_keep_records_whole():
     payloads = [b"a", b"bb" * 300, b""]
     data, starts = framed_records(payloads)
-    order, places = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
+    order, sort_keys = np.array([2, 0, 1, 0]), np.array([7, 2**64 - 1, 5], np.uint64)
     expected, _ = framed_records([b"", b"a", b"bb" * 300, b"a"])
     out = np.full(2000, 0xEE, np.uint8)
     size = native.gather(data, starts, None, order, out, 3)
     assert out[:3].tobytes() + out[3 + size :].tobytes() == b"\xee" * (2000 - size)
     assert out[3 : 3 + size].tobytes() == expected
-    run_size = native.gather(data, starts, places, order, out, 0)
+    run_size = native.gather(data, starts, sort_keys, order, out, 0)
     run = native.scan_run(out[:run_size])
-    assert run.places.tolist() == [5, 7, 2**64 - 1, 7]
+    assert run.sort_keys.tolist() == [5, 7, 2**64 - 1, 7]
     assert run.starts.tolist() == [8, 32, 57, 681]
     assert out[:8].tobytes() == bytes([5, 0, 0, 0, 0, 0, 0, 0])
     hashes = native.hash_records(out, run.starts, 1).tolist()
@@ -116,8 +116,8 @@ def test_positions_outside_of_the_data_are_refused():
 def test_a_run_that_is_cut_is_refused():
     data, starts = framed_records([b"a", b"bcd"])
     out = np.zeros(100, np.uint8)
-    places = np.zeros(2, np.uint64)
-    size = native.gather(data, starts, places, np.array([0, 1]), out, 0)
+    sort_keys = np.zeros(2, np.uint64)
+    size = native.gather(data, starts, sort_keys, np.array([0, 1]), out, 0)
     assert size == 52
     for cut in [*range(1, 25), *range(26, 52)]:
         with pytest.raises(ValueError, match=f"run entry at byte {0 if cut < 25 else 25} "):
