@@ -253,8 +253,8 @@ def parts_of(schema: Schema) -> list[ColumnPart]:
 def arrays_of_parts(parts: Sequence[ColumnPart], rows: pa.RecordBatch) -> list[Array]:
     """Return the arrays of all parts of rows."""
     found = []
-    for name, group in itertools.groupby(parts, lambda part: part.feature.name):
-        column, own = rows.column(name), list(group)
+    for name, pieces in itertools.groupby(parts, lambda part: part.feature.name):
+        column, own = rows.column(name), list(pieces)
         stored = {}
         if own[0].tensor is None:
             names = [one.name for one in tf_columns(own[0].feature)]

@@ -43,7 +43,7 @@ def test_the_shares_of_a_unit_have_each_row_once(name, condition, tmp_path):
     assert sorted(itertools.chain.from_iterable(found)) == sorted(expected)
 
 
-def test_each_worker_has_groups_of_similar_sizes(tmp_path):
+def test_each_worker_has_tasks_of_similar_sizes(tmp_path):
     for name, rows in (("a", 50_000), ("b", 20_000), ("c", 40), ("d", 30)):
         write_file(tmp_path / f"{name}.parquet", TABLE.slice(0, rows))
     source = make_source([str(tmp_path)])
