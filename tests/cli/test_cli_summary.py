@@ -1,6 +1,7 @@
 """What the commands say: summaries, warnings, plans and schemas."""
 
 import json
+import os
 import re
 
 import pytest
@@ -17,9 +18,12 @@ from tests.helpers.cli_stand_ins import manifest_of, run
 
 
 def test_a_dataset_that_is_there_already(fake_job, tmp_path):
-    (tmp_path / "manifest.json").write_text("{}")
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text("{}")
+    os.utime(manifest, (0, 0))
     ran = run("write", "a.csv", tmp_path)
     assert ran.exit_code == 0
+    assert manifest.stat().st_mtime > 0  # newer than what Make compares it with
     assert ran.stderr == f"{tmp_path} already holds this dataset: nothing to do\n"
 
 
