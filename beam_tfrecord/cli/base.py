@@ -217,6 +217,14 @@ def input_arguments(flags: Mapping[str, Any], inputs: Sequence[str]) -> dict[str
     return {"inputs": path, "from_": from_, "source_options": source_options(flags, inputs, from_)}
 
 
+def is_dataset(inputs: tuple[str, ...], flags: Mapping[str, Any]) -> bool:
+    """Return whether the input is one that `load` opens, and no option says how to read it."""
+    from beam_tfrecord.dataset.load import is_loadable
+
+    path, *how = input_arguments(flags, inputs).values()
+    return isinstance(path, str) and not any(how) and is_loadable(path)
+
+
 def split_output(paths: Sequence[str]) -> tuple[list[str], str]:
     """Return the inputs and the output of ``INPUT... OUTPUT``."""
     for path in paths:

@@ -16,6 +16,7 @@ from beam_tfrecord.cli.base import (
     INPUT_PATH,
     INPUTS,
     input_arguments,
+    is_dataset,
     package_options,
     print_message,
     print_result,
@@ -71,7 +72,7 @@ def show(
     from beam_tfrecord.check import show as rendering
     from beam_tfrecord.frameworks.reading_programs import has_code
 
-    if not _is_dataset(inputs, flags):
+    if not is_dataset(inputs, flags):
         found = _preview(inputs, flags)._asdict()
         found |= {"path": " ".join(inputs), "features": found.pop("schema").to_json()["features"]}
         del found["rows"]
@@ -124,7 +125,7 @@ def head(
 
     is_default = ctx.get_parameter_source("count") is ParameterSource.DEFAULT
     total: int | None
-    if split is None and not _is_dataset(inputs, flags):
+    if split is None and not is_dataset(inputs, flags):
         found = _preview(inputs, flags, n=count)
         every = (row for batch in found.rows for row in python_rows(batch, shaped=True))
         rows = rendering.with_short_floats(every, found.schema)
@@ -148,14 +149,6 @@ def head(
     if is_default and len(rows) == count != total:
         of = "the first" if total is None else f"{count} of"
         print_message(f"{of} {counted(total or count, 'row')}: -n N shows more")
-
-
-def _is_dataset(inputs: tuple[str, ...], flags: Mapping[str, Any]) -> bool:
-    """Return whether the input is one that `load` opens, and no option says how to read it."""
-    from beam_tfrecord.dataset.load import is_loadable
-
-    path, *how = input_arguments(flags, inputs).values()
-    return isinstance(path, str) and not any(how) and is_loadable(path)
 
 
 def _preview(inputs: tuple[str, ...], flags: Mapping[str, Any], **how: Any) -> Preview:

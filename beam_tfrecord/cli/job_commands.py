@@ -24,6 +24,7 @@ from beam_tfrecord.cli.base import (
     BeamCommand,
     check_beam_options,
     input_arguments,
+    is_dataset,
     job_arguments,
     package_options,
     print_message,
@@ -224,6 +225,8 @@ def stats(
     beam_arguments = _beam_arguments(ctx, flags)
     if output is None and flags["runner"] != "direct":
         raise click.UsageError("--runner needs --output FILE, which the job can write")
+    if flags["runner"] != "direct" and not is_dataset(inputs, flags):
+        raise click.UsageError("--runner is for datasets: write the input first")
     from beam_tfrecord.base.progress import Progress, adder
     from beam_tfrecord.dataset.load import load
     from beam_tfrecord.jobs.api import loadable
@@ -236,8 +239,6 @@ def stats(
         if output is not None:
             from beam_tfrecord.jobs.statistics_job import write_statistics
 
-            if stored != inputs[0] and flags["runner"] != "direct":
-                raise click.UsageError("--runner is for datasets: write the input first")
             write_statistics(stored, output, split=split, runner=flags["runner"], **beam_arguments)
             return
         rows = load(stored, split=split)

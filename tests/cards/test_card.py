@@ -209,10 +209,11 @@ def test_options_of_the_input_and_rejected_rows(tmp_path, monkeypatch):
     words = ["x.csv", "--delimiter", ";"]
     ran = CliRunner().invoke(cli, ["stats", *words])
     assert ran.stdout.startswith("data: 1 example\n")
-    assert "1 row rejected: the card has the reasons" in ran.stderr
+    assert "1 row rejected: beam-tfrecord card has the reasons" in ran.stderr
     assert "x.csv:3 has 1 field" in page_of("x.csv", source_options={"delimiter": ";"})[1]
     ran = CliRunner().invoke(cli, ["stats", *words, "--output", "o", "--runner", "flink"])
     assert "--runner is for datasets" in ran.stderr
+    assert "rejected" not in ran.stderr  # it is refused before the input is read
     _, shown = page_of({"a": [1, 2]}, against=pa.table({"a": [1.5]}))
     assert "before: memory" in shown
     assert "a: double → int64" in shown
