@@ -137,7 +137,10 @@ def _looked_at(inputs: Any) -> tuple[Any, bool]:
 
 def _written(inputs: Any, directory: str, nan: str) -> OnDisk:
     parts = inputs.values() if isinstance(inputs, Mapping) else [inputs]
-    if any(isinstance(value, np.ndarray) for value in parts):
+    arrays = [value for value in parts if isinstance(value, np.ndarray)]
+    is_masked = any(isinstance(array, np.ma.MaskedArray) for array in arrays)
+    # Python objects are read as lists are, and so are the arrays beside them.
+    if arrays and (is_masked or not any(array.dtype == object for array in arrays)):
         path, types = _write_arrays(inputs, directory)
         return OnDisk(Arrays, (path,), {"types": types or None, "digest": file_hash(path)})
     path, digest = spool(*stream_of(inputs, nan), directory)

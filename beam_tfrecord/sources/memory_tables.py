@@ -336,7 +336,7 @@ def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of columns of equal length in pieces."""
     for name, values in columns.items():
         is_list = hasattr(values, "__len__") and hasattr(values, "__getitem__")
-        if isinstance(values, str | bytes) or not is_list:
+        if isinstance(values, str | bytes) or not is_list or not np.ndim(values):
             raise UsageError(
                 f"column {name!r} is of type {type(values).__name__}: give a list or an array of "
                 "the values of all rows"
@@ -352,6 +352,8 @@ def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
 
 
 def _plain(values: Any) -> Sequence[Any]:
+    if isinstance(values, np.ndarray):
+        return list(values)  # whose items keep their dtype
     for method in ("to_pylist", "tolist", "to_list"):
         if hasattr(values, method):
             found: Sequence[Any] = getattr(values, method)()

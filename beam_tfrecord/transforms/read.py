@@ -21,7 +21,7 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.select import make_selection
 from beam_tfrecord.sources.base import Source, with_selection
 from beam_tfrecord.sources.choose import SOURCES
-from beam_tfrecord.sources.memory import OnDisk, until_exit
+from beam_tfrecord.sources.memory import Memory, OnDisk, until_exit
 from beam_tfrecord.transforms.read_batches import ReadBatches
 
 # Tables of arguments read better than what the formatter makes of them.
@@ -291,7 +291,10 @@ class ReadFromNumpy(ReadFromSource, _Numpy):
         if isinstance(paths, Mapping):
             paths = {name: np.asanyarray(array) for name, array in paths.items()}
         del options["paths"]
-        made: Source = until_exit(paths, temp_dir).source_of(**options)
+        readable = until_exit(paths, temp_dir)
+        if readable.source is Memory:
+            raise UsageError("Python objects in arrays have no dtype: read them by ReadFromArrow")
+        made: Source = readable.source_of(**options)
         return made
 
 

@@ -275,6 +275,18 @@ class TestTypes:
     def test_nan_is_no_null(self):
         assert str(column_of([float("nan"), None]).to_pylist()) == "[nan, None]"
 
+    def test_objects_in_arrays_are_their_values_and_numbers_beside_keep_their_dtype(self, tmp_path):
+        columns = {
+            "name": np.array(["a", None, "b"], object),
+            "code": np.array([b"x", b"y", None], object),
+            "count": np.array([3, None, 1], object),
+            "id": np.arange(3, dtype=np.uint8),
+        }
+        bt.write(columns, tmp_path / "out", shuffle=False)
+        found = bt.load(tmp_path / "out").arrow()
+        assert found.to_pylist() == pa.Table.from_pandas(pd.DataFrame(columns)).to_pylist()
+        assert found.schema.field("id").type == pa.uint8()
+
     def test_arrays_of_several_axes_are_tensors(self):
         values = [np.ones((2, 3), "f4")] * FIRST_PIECE + [None, np.zeros((4, 3), "f4")]
         found = column_of(values)
