@@ -319,6 +319,8 @@ def to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.Chunked
 def _to_array(values: Sequence[Any], arrow: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(arrow, TensorType):
         return tensor_column(values, arrow)
+    if isinstance(arrow, pa.Bool8Type):  # Arrow makes none of Python's booleans
+        return pa.array(values, pa.bool_()).cast(arrow)
     if pa.types.is_date32(arrow):
         # Arrow infers this type of NumPy's days, but does not convert them to it.
         values = [one.item() if isinstance(one, np.datetime64) else one for one in values]

@@ -242,11 +242,16 @@ def infer_row_types(mapped: Sequence[Any], before: pa.Schema = _NO_COLUMNS) -> R
 def _comes_back(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> bool:
     """Return whether values are the same after a conversion to a type and back.
 
-    Numbers have types that `infer_row_types` finds: they need no such test, which takes long.
+    Most numbers have types that `infer_row_types` finds: they need no such test, which takes long.
     """
-    if not (pa.types.is_integer(arrow) or pa.types.is_floating(arrow)):
-        values = values.to_pylist() if isinstance(values, pa.Array) else values
+    is_found = pa.types.is_floating(arrow) and not pa.types.is_float16(arrow)
+    if not (is_found or pa.types.is_signed_integer(arrow)):
         with contextlib.suppress(*MISFITS):
+            if isinstance(values, pa.Array):
+                if pa.types.is_integer(arrow) and pa.types.is_integer(values.type):
+                    values.cast(arrow)
+                    return True
+                values = values.to_pylist()
             back = python_rows(pa.record_batch([to_array(values, arrow)], ["x"]))
             # As text, NaN equals itself, and True is not 1.
             return repr(back) == repr([{"x": value} for value in values])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, SchemaConflict
@@ -325,9 +325,6 @@ def test_a_function_that_changes_nothing_changes_no_column(family):
     @given(FAMILIES[family])
     def check(column):
         array = column.array
-        if array.type == pa.bool8():  # Arrow makes none of Python's booleans
-            array = array.cast(pa.bool_())
-        assume(not (pa.types.is_unsigned_integer(array.type) or pa.types.is_float16(array.type)))
         check_unchanged(array)
 
     check()
