@@ -102,6 +102,8 @@ def test_a_glob_needs_no_suffix(made, tmp_path):
     (tmp_path / "odd/notes.txt").unlink()
     with pytest.raises(UsageError, match="odd': check the path, pass --from, or give a pattern"):
         bt.write(tmp_path / "odd", tmp_path / "out")
+    with pytest.raises(UsageError, match=r"TFRecord files without a suffix, pass '.*/odd/\*'$"):
+        show(tmp_path / "odd")
 
 
 def test_verify_reads_every_record_and_says_what_it_cannot_know(made):
