@@ -210,7 +210,7 @@ def from_text(text: pa.Array, arrow: pa.DataType) -> pa.Array:
     made = pc.cast(text, arrow)
     if pa.types.is_decimal(arrow):
         # Arrow silently turns a number that is 39 digits finer than the type into 0.
-        zeros = text.filter(pc.equal(made, pa.scalar(0, arrow)))
+        zeros = text.filter(pc.equal(pc.cast(made, pa.float64()), 0))
         if pc.any(pc.match_substring_regex(zeros, "^[^eE]*[1-9]")).as_py():
             raise pa.ArrowInvalid(f"a number is finer than {arrow}")
     return made
