@@ -53,6 +53,9 @@ class Dataset(Rows):
     tf = tf_dataset
     keras = keras_dataset
     class_weight = class_weight
+    # Errors of calls, and help, name a function by these.
+    tf.__name__, tf.__qualname__ = "tf", "Dataset.tf"
+    keras.__name__, keras.__qualname__ = "keras", "Dataset.keras"
 
     def _repr_html_(self) -> str:
         html = super()._repr_html_()

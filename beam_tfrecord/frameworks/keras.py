@@ -67,6 +67,30 @@ def keras_dataset(
     ``one_hot``), or a dict if `label` is a list. Integers and booleans are int64, other numbers
     float32. The result has the attributes ``feature_names`` (the names of the entries of x), and
     ``class_names`` (the categories of `label`, empty if they are not known).
+
+    The other arguments and the errors are those of `tf`.
+
+    Args:
+        dataset: The rows; in ``load(...).keras(...)`` those that are loaded.
+        batch_size: Number of rows per batch.
+        label: Column, or columns, to learn; None makes x alone the result.
+        columns: Columns of x; None means all but `label` and `weight`.
+        stack: False makes x a dict.
+        weight: Column with the weight of each row.
+        categories: Categories of text columns, by column. Those in the schema need not be given.
+        defaults: As in `tf`.
+        nulls: As in `tf`; with ``"mask"``, x also has the masks.
+        shuffle: As in `tf`.
+        seed: As in `tf`.
+        image_size: As in `tf`.
+        repeat: As in `tf`.
+        shard: As in `tf`.
+        drop_remainder: As in `tf`.
+        start_step: As in `tf`.
+
+    Raises:
+        UsageError: A column is of a kind that x or y cannot have, or as in `tf`.
+        DataError: As in `tf`.
     """
     require_tensorflow(dataset, "load(...).keras()")
     import tensorflow as tf

@@ -63,11 +63,10 @@ def tf_dataset(
     """Return a ``tf.data.Dataset`` of the examples, as the feature spec of the schema parses them.
 
     Its cardinality is exact. A list is a ragged tensor. A value that may be missing is a sparse
-    tensor, unless its column has a default; with ``nulls="mask"`` it is a dense tensor with zeros,
-    beside the boolean tensor ``<column>_mask``. `categories`, `defaults` and `nulls` are as for
-    `torch`. Booleans and times are int64. A tensor or a float64 that is stored as bytes is decoded;
-    tensors whose first axes differ make a ragged batch. Keras's ``fit`` refuses text among the
-    features: choose `columns` without text, or encode it in the model.
+    tensor, unless its column has a default. Booleans and times are int64. A tensor or a float64
+    that is stored as bytes is decoded; tensors whose first axes differ make a ragged batch. Keras's
+    ``fit`` refuses text among the features: choose `columns` without text, or encode it in the
+    model.
 
     Each iteration reads the next epoch, also one that stops after a batch: begin at any batch with
     `start_step`.
@@ -75,6 +74,33 @@ def tf_dataset(
     Images (the column ``image`` of `ReadFromImages`) are decoded to RGB, float32 from 0 to 255,
     shape `[height, width, 3]`. If `columns` is None the result has only the images, and the label
     as int32, like ``keras.utils.image_dataset_from_directory``.
+
+    Args:
+        dataset: The rows; in ``load(...).tf(...)`` those that are loaded.
+        batch_size: Number of rows per batch; None means single rows.
+        label: Column, or columns, to return as the second part of ``(features, label)``.
+        columns: Columns to return besides the label; None means all columns of the dataset.
+        categories: Categories of text columns, by column; text becomes the position of its
+            category, int64, from 0. Other text fails when its batch is read.
+        defaults: Replacements of missing values, by column.
+        nulls: Replacement of all missing numbers of features without a default; or ``"mask"`` for
+            dense tensors with zeros, beside the boolean tensor ``<column>_mask``.
+        shuffle: True reads each epoch in another random order: see `Epochs`. A number is the number
+            of rows to mix at a time. False keeps the order of the dataset.
+        seed: Seed of all orders.
+        repeat: Number of epochs; None repeats without end.
+        shard: Number of this reader, from 0, and number of readers, of which each reads its part of
+            every epoch.
+        drop_remainder: Leave out the rows after the last full batch of all readers.
+        image_size: Height and width in pixels to resize images to, bilinear; None if all images
+            have the same size.
+        decode: False returns images as the bytes of their files.
+        start_step: Number of batches to leave out before the first, counted over all epochs.
+
+    Raises:
+        UsageError: There are several splits, an option names no column, images have several sizes,
+            or TensorFlow is not installed.
+        DataError: A shard is missing, or the dataset was replaced.
     """
     require_tensorflow(dataset, "load(...).tf()")
     images = image_decoding(dataset, columns, image_size, decode=decode)

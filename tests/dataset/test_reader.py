@@ -1,7 +1,9 @@
 """`load`: every form in which rows come back, and what is checked on the way."""
 
 import datetime
+import inspect
 import os
+import re
 import subprocess
 import sys
 
@@ -53,6 +55,15 @@ def test_all_splits_come_in_order_and_one_split_alone(path):
     assert (test.splits, len(test)) == ({"test": 3}, 3)
     assert list(test.rows()) == TABLE.slice(7).to_pylist()
     assert test.manifest.examples == 10
+
+
+@pytest.mark.parametrize("name", ["tf", "keras", "torch", "grain"])
+def test_help_and_errors_of_calls_say_the_public_name_and_all_arguments(path, name):
+    method = getattr(load(path, split="test"), name)
+    with pytest.raises(TypeError, match=rf"^Dataset\.{name}\(\) got"):
+        method(batchsize=3)
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(method), re.MULTILINE)
+    assert set(inspect.signature(method).parameters) <= set(described)
 
 
 def test_a_column_is_an_array(path):

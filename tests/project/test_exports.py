@@ -8,11 +8,11 @@ import beam_tfrecord as bt
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
-AssignSplits Batch BatchRows BeamTFRecordError EncodeExamples ExtractToParquet Feature Manifest
-MapBatches MapRows Preprocess ReadAllFromArrow ReadAllFromAvro ReadAllFromCsv ReadAllFromJson
-ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFromWebDataset ReadFromArrow
-ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg ReadFromImages
-ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
+AssignSplits Batch BatchRows BeamTFRecordError Dataset EncodeExamples ExtractToParquet Feature
+Manifest MapBatches MapRows Preprocess ReadAllFromArrow ReadAllFromAvro ReadAllFromCsv
+ReadAllFromJson ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFromWebDataset
+ReadFromArrow ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg
+ReadFromImages ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
 ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ card diff extract index load
 pipeline plan repair schema verify write
 """.split()  # noqa: SIM905
