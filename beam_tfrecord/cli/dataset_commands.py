@@ -63,7 +63,8 @@ def show(
 
         dataset = _single(inputs)
         manifest, first = Manifest.load(dataset), load(dataset).part(0, 2**31)
-        seen = first.stats().to_json()["splits"] if code == "keras" and has_code(dataset) else {}
+        trains = code == "keras" or (code == "torch" and label is not None)
+        seen = first.stats().to_json()["splits"] if trains and has_code(dataset) else {}
         text = reading_code(manifest, code, path=dataset, label=label, seen=seen)
         print_result(text.rstrip("\n"))
         return

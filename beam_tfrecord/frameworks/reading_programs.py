@@ -140,8 +140,13 @@ def _torch_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
     columns = {leaf.name: _missing_text(read[leaf.name]) for leaf in scalars}
     if label not in (None, *columns):
         raise UsageError(f"label {label!r} is no column of single values: {_choose(columns)}")
+    learned: dict[str, Any] = {"label": None, "may_miss": False}
+    if label is not None:
+        learned = _keras_parts(schema, label, seen)
+        columns |= {name: str(first) for name, (first, _) in learned["days"].items()}
+        columns |= {label: "None"} if learned["may_miss"] else {}
     return {
-        "label": label,
+        **learned,
         "columns": columns,
         "text": [leaf.name for leaf in scalars if is_text(leaf.type) or leaf.store == "text"],
         "shapes": {o.name: o.shape for o in leaves if o.kind != BYTES and len(o.shape or ()) > 1},
@@ -208,7 +213,7 @@ def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
     if images := [name for name, of in columns.items() if "image" in of]:
         raise UsageError(
             f"{images[0]!r} has images, and this program is for tables: to train on them, pass "
-            "image_size=(64, 64) to load(…).keras(…)"
+            "image_size=(64, 64) to load(…).keras(…) or torch(…)"
         )
     numbers = [name for name, of in columns.items() if re.fullmatch(r"u?int\d+", of["type"])]
     differing = [n for n in numbers if columns[n]["distinct"] >= 0.9 * rows >= _LEAST_ROWS]
@@ -229,6 +234,7 @@ def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
     return {
         "features": "\n".join(lines),
         "label": label,
+        "inputs": [leaf.name for leaf in inputs],
         "is_guess": is_guess,
         "is_text": leaf.kind == BYTES,
         "is_vector": bool(leaf.shape),

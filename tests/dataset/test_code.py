@@ -133,33 +133,64 @@ def test_every_kind_of_label_is_learned(tmp_path, label):
         assert texts == [values[row] for row in present]
 
 
-@pytest.mark.xdist_group("tensorflow")
-def test_keras_code_leaves_out_identifiers_and_reads_times_and_categories(tmp_path, capsys):
-    rows = range(200)
-    table = pa.table(
-        {
-            "id": [7 * row for row in rows],
-            "many": [row % 90 for row in rows],
-            "city": [("Oslo", "Rome", None)[row % 3] for row in rows],
-            "note": [f"n{row}" for row in rows],
-            "day": pa.array([None if row == 1 else 20_000 + row for row in rows], pa.date32()),
-            "at": pa.array([3_600_000 * row for row in rows], pa.timestamp("ms")),
-            "label": [int(row % 4 == 0) for row in rows],
-        }
-    )
-    bt.write(table, tmp_path / "out", shuffle=False)
-    ran = CliRunner().invoke(cli, ["show", str(tmp_path / "out"), "--code", "keras"])
+VARIED = pa.table(
+    {
+        "id": [7 * row for row in range(200)],
+        "many": [row % 90 for row in range(200)],
+        "city": [("Oslo", "Rome", None)[row % 3] for row in range(200)],
+        "note": [f"n{row}" for row in range(200)],
+        "day": pa.array([None if row == 1 else 20_000 + row for row in range(200)], pa.date32()),
+        "at": pa.array([3_600_000 * row for row in range(200)], pa.timestamp("ms")),
+        "x": [None if row == 3 else row / 4 for row in range(200)],
+        "label": [int(row % 4 == 0) for row in range(200)],
+    }
+)
+LEARNED_FROM = np.array(
+    [
+        (row % 90, row % 3 == 0, row % 3 == 1, row * (row != 1), row / 24, row / 4 * (row != 3))
+        for row in range(200)
+    ],
+    np.float32,
+)
+
+
+def varied_code(path, *flags):
+    bt.write(VARIED, path, shuffle=False)
+    ran = CliRunner().invoke(cli, ["show", str(path), "--code", *flags])
     assert (
         "Nearly all values differ, so left out: id. Not numeric, so left out: note." in ran.output
     )
-    found = executed_keras_code(ran.output)
+    return ran.output
+
+
+@pytest.mark.xdist_group("tensorflow")
+def test_keras_code_leaves_out_identifiers_and_reads_times_and_categories(tmp_path, capsys):
+    found = executed_keras_code(varied_code(tmp_path / "out", "keras"))
     assert "75.0% of the labels are the most frequent one" in capsys.readouterr().out
-    assert found["INPUTS"] == ["many", "city", "day", "at"]
+    assert found["INPUTS"] == ["many", "city", "day", "at", "x"]
     inputs = np.concatenate([inputs.numpy() for inputs, _ in found["read"]("data")])
-    expected = [
-        (row % 90, row % 3 == 0, row % 3 == 1, 0 if row == 1 else row, row / 24) for row in rows
-    ]
-    assert np.allclose(inputs, np.array(expected, np.float32))
+    assert np.allclose(inputs, LEARNED_FROM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["label", "city", "x"])
+def test_torch_code_trains_on_the_same_inputs_if_there_is_a_label(tmp_path, label):
+    code = varied_code(tmp_path / "out", "torch", "--label", label)
+    code += f"""
+import pickle
+found = [torch.cat(of).numpy() for of in zip(*batches("data"))]
+pathlib.Path({str(tmp_path / "found")!r}).write_bytes(pickle.dumps(found))
+"""
+    # A process of its own: TensorFlow and tfrecord both define tf.train.Example.
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert re.search(r"^(accuracy \d+\.\d%|mean absolute error \d)", ran.stdout, re.MULTILINE)
+    values = [{"Oslo": 1, "Rome": 2}.get(value, value) for value in VARIED[label].to_pylist()]
+    has_label = [value is not None for value in values]
+    inputs, labels = pickle.loads((tmp_path / "found").read_bytes())
+    assert labels.tolist() == [value for value in values if value is not None]
+    own = {"label": [], "city": [1, 2], "x": [5]}[label]
+    expected = np.delete(LEARNED_FROM, own, axis=1)[has_label]
+    assert np.allclose(inputs[:, : expected.shape[1]], expected)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
