@@ -107,7 +107,9 @@ def not_found(
 ) -> str:
     """Return the message that there is no column `name`, the most similar one, and ten."""
     names = list(dict.fromkeys(columns))
-    hint = did_you_mean(name, names)
+    column, *fields = name.split("/")
+    is_field = fields and column in names and not any(n.startswith(f"{column}/") for n in names)
+    hint = f"pass {column!r} for all of its fields;" if is_field else did_you_mean(name, names)
     known = f"the columns are {listed(names)}" if names else "it has none"
     named = f"column {name!r}" if of is None else f"column {name!r} of {of}"
     return f"{named} is not in {where}: {hint and f'{hint} '}{known}"

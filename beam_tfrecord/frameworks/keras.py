@@ -183,7 +183,11 @@ def _check_inputs(
     leave_out = "leave them out with columns=[…]"
     as_dict = f"{leave_out}, or pass stack=False for a dict by column"
     missing = [part for part in parts if part.may_miss and (is_single or nulls != MASK)]
-    default = f"pass defaults={{{missing[0].feature.name!r}: …}}" if missing else ""
+    value = "…"
+    for part in missing[:1]:
+        for field in reversed(part.name.removeprefix(part.feature.name).split("/")[1:]):
+            value = f"{{{field!r}: {value}}}"
+    default = f"pass defaults={{{missing[0].feature.name!r}: {value}}}" if missing else ""
 
     faults: dict[str, tuple[str, Callable[[ColumnPart], bool]]] = {
         "values that may be missing": (

@@ -140,4 +140,6 @@ def test_a_missing_column_names_the_most_similar_one():
     assert hint == "did you mean 'age'? the columns are name, age"
     many = not_found("x", [f"column_{i}" for i in range(1000)])
     assert many.endswith(", column_9 and 990 more")
+    field = not_found("place/latitude", ["id", "place"])
+    assert field.endswith(": pass 'place' for all of its fields; the columns are id, place")
     assert not_found("x", [], where="a.csv") == "column 'x' is not in a.csv: it has none"

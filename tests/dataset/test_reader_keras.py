@@ -295,6 +295,7 @@ def test_vectors_as_labels_train_a_categorical_model(path):
             {"columns": ["tip"]},
             "column 'tip' has values that may be missing: pass defaults={'tip': …}, or nul",
         ),
+        ({"columns": ["place"]}, "may be missing: pass defaults={'place': {'x': …}}, or nulls="),
         (
             {"columns": "tip", "nulls": "mask"},
             "column 'tip' has values that may be missing: pass defaults=",
