@@ -260,7 +260,9 @@ def loadable(inputs: InputPaths, **options: Any) -> Iterator[Any]:
             warnings.filterwarnings("ignore", ".* rejected: for the reasons")  # in a lost directory
             rejects = extract(inputs, stage, max_rejects="any", **options).rejects["rows"]
         if rejects:
-            _LOGGER.warning("%s rejected: beam-tfrecord card has the reasons", counted(rejects, "row"))
+            _LOGGER.warning(
+                "%s rejected: beam-tfrecord card has the reasons", counted(rejects, "row")
+            )
         yield stage
 
 

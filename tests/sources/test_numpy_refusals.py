@@ -101,7 +101,7 @@ class TestInMemory:
             bt.ReadFromNumpy(np.arange(3), types={"data": "int8"})
 
     def test_what_has_no_one_meaning_is_refused_at_once(self):
-        with pytest.raises(UsageError, match="Python objects .*: read them by ReadFromArrow"):
+        with pytest.raises(UsageError, match=r"Python objects .*: read them by ReadFromArrow"):
             bt.ReadFromNumpy({"a": np.array([{}])})
 
     @pytest.mark.parametrize("name", ["a\0b", "\ud800", "", "x" * 2**16])
