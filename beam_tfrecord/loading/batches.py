@@ -34,7 +34,12 @@ MASK, MASK_SUFFIX = "mask", "_mask"
 # Kinds of NumPy's dtypes of numbers, and of times, which have a value for a missing one: NaT.
 NUMBERS, TIMES = "biufc", "Mm"
 
-_16_BITS = rb"\A\x89PNG(?s:.{20})\x10"  # a PNG whose first chunk says so
+# A PNG whose first chunk says so, or a TIFF of either byte order whose tag 258 does.
+_16_BITS = (
+    rb"\A(?s:\x89PNG.{20}\x10"
+    rb"|II\*.*\x02\x01\x03\x00\x01\x00{3}\x10"
+    rb"|MM\x00.*\x01\x02\x00\x03\x00{3}\x01\x00\x10)"
+)
 _BITS_CUT = (
     "16 bits of images become 8: for the bytes of the files, pass decode=False to tf() or torch()"
 )

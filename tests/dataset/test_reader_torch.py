@@ -386,11 +386,13 @@ def test_pictures_are_what_pillow_decodes(photos):
     assert compared > 10
 
 
-def test_sixteen_bits_and_transparency(tmp_path, recwarn):
-    deep = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
+@pytest.mark.filterwarnings("ignore:TensorFlow")
+@pytest.mark.parametrize(("format", "dtype"), [("PNG", "<u2"), ("TIFF", "<u2"), ("TIFF", ">u2")])
+def test_sixteen_bits_and_transparency(tmp_path, recwarn, format, dtype):
+    deep = np.arange(12, dtype=dtype).reshape(3, 4) * 5000
     clear = picture("RGBA")
     clear.putalpha(0)
-    write_tree(tmp_path / "deep", a=encoded(Image.fromarray(deep), "PNG"))
+    write_tree(tmp_path / "deep", a=encoded(Image.fromarray(deep.astype(dtype)), format))
     write_tree(tmp_path / "clear", a=encoded(clear, "PNG"))
     found = {}
     for name in ("deep", "clear"):
