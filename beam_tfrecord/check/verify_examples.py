@@ -30,8 +30,8 @@ from beam_tfrecord.features.tf_columns import BYTES, INT64, VALUES, TFColumn, sc
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest, Shard
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.native.values import KIND_NAMES, FitRule, UInt64Array
-from beam_tfrecord.records.column_hashes import ColumnHashes
 from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import ColumnHashes
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch
 

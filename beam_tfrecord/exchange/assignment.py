@@ -27,7 +27,7 @@ from beam_tfrecord.format.sort_keys import (
 )
 from beam_tfrecord.format.tally import content_columns
 from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
-from beam_tfrecord.records.column_hashes import ColumnHashes
+from beam_tfrecord.records.encoding import ColumnHashes
 from beam_tfrecord.rows.batch import Batch, Origin, Reject
 
 SplitNumbers = npt.NDArray[np.uint16]

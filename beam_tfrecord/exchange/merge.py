@@ -2,7 +2,8 @@
 
 A shard is merged in *sections*, ranges of sort keys (positions in the order of the dataset).
 Neighbouring sections are read together, ahead of time, and sorted in memory. A section that is too
-large for that is merged entry by entry: an *entry* is a sort key and its record.
+large for that is merged entry by entry: an *entry* is a sort key and its record. Exact copies lie
+next to each other, and are left out on request (`CopyFilter`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.exchange.copies import CopyFilter
 from beam_tfrecord.exchange.merge_plan import (
     MOST_SECTION_BYTES,
     SECTION_BYTES,
@@ -31,6 +31,7 @@ from beam_tfrecord.exchange.merge_plan import (
 )
 from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.exchange.spill import Buffer, SortedRecords, by_size, sort_entries, write_run
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout, cut_bins
 from beam_tfrecord.format.sort_keys import SHUFFLED_BIN_SHIFT
 from beam_tfrecord.format.tally import Tally
@@ -38,7 +39,11 @@ from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.progress_files import WRITING, ProgressLog
 from beam_tfrecord.job_state.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
 from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.records.decoding import Decoder
+from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.examples import discovered_in
 from beam_tfrecord.records.tfrecord import FRAME_BYTES
+from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.storage import read_into
 
 # Disks and object stores have a higher throughput if several reads run at once.
@@ -344,3 +349,52 @@ def _offsets(index: RunIndex, task: RunTask) -> Int64Array:
     bins, offsets = index.splits.get(task.split, (np.zeros(0, "<u8"), np.zeros(1, "<i8")))
     edges = np.arange(first, last + 2, dtype=np.uint64)
     return np.asarray(offsets[np.searchsorted(bins, edges)], np.int64)
+
+
+class CopyFilter:
+    """Separates the first of equal records from its copies, and counts what the copies held.
+
+    Args:
+        tally: The tally of all records, which says how to read them.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        self._has_examples = bool(tally.discovered)
+        self._schema = tally.schema or Schema(())
+        self._decoder, self._encoder = Decoder(self._schema), Encoder(self._schema)
+        self._last: tuple[Section, bytes] | None = None
+        self._buffer = Buffer()
+        self._copies = Tally()
+
+    def take(self) -> Tally:
+        """Return the sums over the copies since the last call."""
+        found, self._copies = self._copies, Tally()
+        return found
+
+    def firsts(self, records: SortedRecords, section: Section) -> SortedRecords:
+        """Return some records of a section without copies, also of those of the previous call."""
+        keys, sizes = records.sorted_keys, records.sizes
+        if not len(keys):
+            return records
+        is_copy = np.zeros(len(keys), bool)
+        alike = (keys[1:] == keys[:-1]) & (sizes[1:] == sizes[:-1])
+        for at in (np.flatnonzero(alike) + 1).tolist():
+            is_copy[at] = np.array_equal(records.framed(at), records.framed(at - 1))
+        is_copy[0] = (section, records.framed(0).tobytes()) == self._last
+        self._last = section, records.framed(-1).tobytes()
+        if not is_copy.any():
+            return records
+        self._count(records.where(is_copy))
+        return records.where(~is_copy)
+
+    def _count(self, copies: SortedRecords) -> None:
+        for data, sizes in copies.pieces(self._buffer, 0, len(copies.order), is_run=False):
+            starts = np.cumsum(sizes) - sizes
+            found = Tally(records=len(sizes))
+            if self._has_examples:
+                found = dataclasses.replace(found, discovered=discovered_in(data, starts))
+            elif self._schema.features:
+                rows = Batch(self._decoder.decode(data, starts))
+                observed = self._encoder.encode(rows, Arena()).observed
+                found = dataclasses.replace(found, observed=observed)
+            self._copies = self._copies.merge(found)

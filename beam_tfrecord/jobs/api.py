@@ -180,7 +180,7 @@ def schema(call: _Schema) -> Schema:
     """
     if call.observed:
         from beam_tfrecord.dataset.load import load
-        from beam_tfrecord.stats.propose_schema import propose_schema
+        from beam_tfrecord.stats.statistics import propose_schema
 
         paths = call.inputs if isinstance(call.inputs, list) else [call.inputs]
         if call.from_ or call.source_options or len(paths) != 1:

@@ -41,7 +41,7 @@ import tensorflow_transform as tft
 from beam_tfrecord.native.values import Float64Array
 from beam_tfrecord.preprocess.fitted import NO_WORD
 from beam_tfrecord.preprocess.steps import open_matrix
-from beam_tfrecord.stats.sums import FLOAT_UNIT, float_sums
+from beam_tfrecord.stats.numeric_summary import FLOAT_UNIT, float_sums
 
 # The greatest error of the rank of a median or boundary, as a share of the rows.
 RANK_ERROR = 1e-4

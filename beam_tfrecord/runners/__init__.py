@@ -1,4 +1,4 @@
-"""Facts about runners: their traits, how many worker processes they have, whether they lose rows.
+"""Facts about runners: their traits, how many workers they have and at which rows, losses of rows.
 
 `start` makes pipelines. Importing this package does not import Beam, because the command line and
 the program that starts workers (`boot`) use it, and have to start fast.
@@ -38,6 +38,16 @@ class Workers:
     """The number of worker processes of a pipeline, which its steps know once it runs."""
 
     number: int = 1
+
+
+# Set in a worker process. The launcher names the rows in the message about a worker that died.
+report_rows: Callable[[str], None] | None = None
+
+
+def note_rows(first: str, last: str) -> None:
+    """Report the addresses of the first and the last row of the next batch, in a worker process."""
+    if report_rows is not None:
+        report_rows(f"{first} to {last}")
 
 
 class RunnerTraits(NamedTuple):

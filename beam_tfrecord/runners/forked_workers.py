@@ -28,7 +28,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.runners.worker import sdk_worker
 
-from beam_tfrecord.runners import current_rows
+from beam_tfrecord import runners
 
 # What a message may have, since all processes write to one socket: Python sends it by one call.
 _MOST_CHARACTERS, _MOST_BYTES = 3_000, 15_000
@@ -116,7 +116,7 @@ def _work(
     code = 1
     try:
         _seed(number, *setup["random_states"])
-        current_rows.report = lambda rows: launcher.send((ROWS, worker, rows))
+        runners.report_rows = lambda rows: launcher.send((ROWS, worker, rows))
         sdk_worker.SdkHarness(
             address,
             worker_id=worker,

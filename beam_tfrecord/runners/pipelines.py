@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import apache_beam as beam
+from apache_beam.io.iobase import BoundedSource
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions
+from apache_beam.pipeline import AppliedPTransform
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_job_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
@@ -38,6 +40,8 @@ from beam_tfrecord.errors import BeamTFRecordError, JobFailed, UsageError
 from beam_tfrecord.runners import (
     BUFFER_TIME_LIMIT,
     EMBEDDED_JOB_SERVICE,
+    IS_OF_JOB,
+    READERS,
     SINKS,
     Workers,
     check_lossless,
@@ -51,7 +55,6 @@ from beam_tfrecord.runners.launch import (
     current_launch,
     say_start,
 )
-from beam_tfrecord.runners.python_steps import is_large, python_steps
 from beam_tfrecord.runners.worker_pool import PROCESSES, CannotLoad, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
@@ -414,3 +417,57 @@ def graph_of(pipeline: beam.Pipeline) -> dict[str, list[str]]:
         or [type(outer.transform).__name__]
         for outer in root.parts
     }
+
+
+# A source of Beam that is smaller is done before the processes have started.
+LARGE_BYTES = 64 * 2**20
+# Transforms of Beam around one step: one with several outputs, and one whose errors are caught.
+_WRAPPERS = ("_MultiParDo", "_ExceptionHandlingWrapper")
+
+
+def python_steps(pipeline: beam.Pipeline) -> frozenset[str]:
+    """Return the full labels of the primitive steps that run Python code for each row.
+
+    These are the functions of the user, and the transforms of this package that are marked with
+    `runs_python`.
+    """
+    (root,) = pipeline.transforms_stack
+    is_library = hasattr(pipeline, IS_OF_JOB)
+    return frozenset(step.full_label for step in _python_below(root, is_library=is_library))
+
+
+def _python_below(step: AppliedPTransform, *, is_library: bool) -> Iterator[AppliedPTransform]:
+    transform = step.transform
+    is_marked = getattr(transform, "runs_python", False)
+    if not step.parts:
+        if isinstance(transform, beam.ParDo) and (is_marked or not is_library):
+            yield step
+        return
+    package = type(transform).__module__.partition(".")[0]
+    if is_marked:
+        is_library = False
+    elif package in ("apache_beam", "beam_tfrecord") and type(transform).__name__ not in _WRAPPERS:
+        is_library = True
+    for part in step.parts:
+        yield from _python_below(part, is_library=is_library)
+
+
+def is_large(pipeline: beam.Pipeline) -> bool:
+    """Return whether one of the inputs of a pipeline is large, or of unknown size."""
+    (root,) = pipeline.transforms_stack
+    # An input that cannot be listed is an error of the run, which says what is wrong.
+    with contextlib.suppress(Exception):
+        readers = getattr(pipeline, READERS, ())
+        return any(one.is_large() for one in readers) or any(map(_reads_much, _all_below(root)))
+    return False
+
+
+def _all_below(step: AppliedPTransform) -> Iterator[Any]:
+    yield step.transform
+    for part in step.parts:
+        yield from _all_below(part)
+
+
+def _reads_much(transform: Any) -> bool:
+    source = getattr(transform, "source", None)
+    return isinstance(source, BoundedSource) and (source.estimate_size() or 0) >= LARGE_BYTES

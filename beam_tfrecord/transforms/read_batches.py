@@ -26,7 +26,7 @@ from beam_tfrecord.job_state.stored_state import SCHEMA, TASKS, Stored
 from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, BatchPosition, StepPath
 from beam_tfrecord.rows.beam import count
-from beam_tfrecord.runners import READERS, Workers, check_lossless, current_rows
+from beam_tfrecord.runners import READERS, Workers, check_lossless, note_rows
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit
 from beam_tfrecord.sources.read_tasks import (
     READ_TASK_BYTES,
@@ -248,7 +248,7 @@ class _TaskReader(beam.DoFn):
             count(type(self), "read-rows", batch.num_rows)
             if (origin := batch.origin) is not None and batch.num_rows:
                 numbers = origin.row_numbers(batch.num_rows)
-                current_rows.note(*(origin.address_of(int(numbers[at])) for at in (0, -1)))
+                note_rows(*(origin.address_of(int(numbers[at])) for at in (0, -1)))
             yield batch
             # By now, the steps that are fused with this one are done with the batch.
             self._progress.add(batch.rows_counted)

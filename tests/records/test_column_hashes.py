@@ -12,8 +12,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType, tensor_column
-from beam_tfrecord.records.column_hashes import ColumnHashes
-from beam_tfrecord.records.encoding import Arena, Encoder
+from beam_tfrecord.records.encoding import Arena, ColumnHashes, Encoder
 from beam_tfrecord.rows.batch import Batch
 from tests.helpers.datasets import ids
 
