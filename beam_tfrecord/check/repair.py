@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from isal import isal_zlib
 
-from beam_tfrecord import native
+from beam_tfrecord import native, storage
 from beam_tfrecord._version import __version__
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
@@ -44,14 +44,6 @@ from beam_tfrecord.native.values import Int64Array, UInt8Array
 from beam_tfrecord.publish.transaction import Publication, give_up, put_in_place
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
-from beam_tfrecord.storage import (
-    is_plain_name,
-    is_remote,
-    lease,
-    list_names,
-    make_directory,
-    remove_tree,
-)
 
 # If a call of the codec finds damage, the bytes that it decompressed before are lost. Small calls
 # lose few bytes.
@@ -306,7 +298,7 @@ def repair(
         StorageError: The disk is full, or a file cannot be read or written.
     """
     for location in (path, output):
-        if is_remote(location):
+        if storage.is_remote(location):
             raise UsageError(
                 f"{os.fspath(location)!r} is remote: copy the dataset to a local directory, "
                 "repair it there, and copy the result back"
@@ -320,17 +312,21 @@ def repair(
     _check_output(source, job)
     os.makedirs(target, exist_ok=True)
     prefix = os.path.basename(file).removesuffix(MANIFEST_NAME)
-    with display_of(progress) as display, machine_faults(to.manifest), lease(target) as held:
+    with (
+        display_of(progress) as display,
+        machine_faults(to.manifest),
+        storage.lease(target) as held,
+    ):
         give_up(to, job.directory)
-        make_directory(job.directory)
+        storage.make_directory(job.directory)
         try:
             advance = adder(display, "repairing", manifest.bytes)
             repaired, publication = _Repairer(manifest, source, job, prefix, advance).run()
         except BaseException:
-            remove_tree(job.directory)
+            storage.remove_tree(job.directory)
             raise
         put_in_place(publication, held)
-        remove_tree(job.directory)
+        storage.remove_tree(job.directory)
     return repaired
 
 
@@ -345,7 +341,7 @@ def _check_output(source: str, job: Job) -> None:
     # What a repair that was killed has left may be there, and the lock of one that runs.
     is_free = os.path.isdir(job.directory) and not os.path.exists(job.target.manifest)
     is_file = os.path.exists(target) and not os.path.isdir(target)
-    if is_file or not (is_free or {*list_names(target)} <= {".lock"}):
+    if is_file or not (is_free or {*storage.list_names(target)} <= {".lock"}):
         raise TargetExists(f"output {target!r} is not empty: choose another directory")
 
 
@@ -465,7 +461,7 @@ class _Repairer:
                 continue
             path = os.path.join(self.source, old_name)
             # A name from a damaged manifest must not lead out of the new directory.
-            if is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
+            if storage.is_plain_name(name) and os.path.isfile(path) and file_hash(path) == digest:
                 with open(path, "rb") as file:
                     copied[name] = file.read()
             else:

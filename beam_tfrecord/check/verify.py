@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_tfrecord import native
+from beam_tfrecord import native, storage
 from beam_tfrecord.base.progress import Progress, adder, display_of
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, SplitChecker
@@ -41,14 +41,6 @@ from beam_tfrecord.native.values import UInt64Array
 from beam_tfrecord.records.examples import Discovered, merge_discovered
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.sources.base import InputFile
-from beam_tfrecord.storage import (
-    absolute_path,
-    exists,
-    file_size,
-    list_names,
-    open_read,
-    read_small,
-)
 
 _DUPLICATES_SHOWN = 10
 _FAULTS_A_FILE = 100
@@ -329,7 +321,7 @@ class _OtherFiles:
         known = {shard.path for shard in self._manifest.shards}
         alike = _shard_names(known)
         message = "named like a shard of this dataset but not in its manifest: remove it"
-        for name in list_names(self._directory):
+        for name in storage.list_names(self._directory):
             # Programs that find shards by their names would read these, too.
             if name not in known and not name.startswith((".", "_")) and alike.fullmatch(name):
                 yield Fault(name, "", message)
@@ -337,7 +329,7 @@ class _OtherFiles:
     def notes(self) -> Iterator[str]:
         """Yield a note if a missing ``job.json`` leaves something unchecked."""
         covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
-        if covers_more and not exists(self._path(self._job)):
+        if covers_more and not storage.exists(self._path(self._job)):
             yield (
                 f"{self._job} is missing: gzip headers and the file of rejects are checked by "
                 "their content alone"
@@ -348,18 +340,18 @@ class _OtherFiles:
 
     def _sidecar_faults(self, name: str, digest: str) -> Iterator[str]:
         path = self._path(name)
-        seen = data_hash(read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
+        seen = data_hash(storage.read_small(path)) if name.endswith(_TEXTS) else file_hash(path)
         if seen != digest:
             yield f"the hash is {seen}, the manifest says {digest}"
         elif name == self._schema:
-            stored = Schema.loads(read_small(path).decode())
+            stored = Schema.loads(storage.read_small(path).decode())
             if stored.dumps() != self._manifest.schema.dumps():
                 yield "the schema is not that of the manifest"
 
     def _job_faults(self) -> Iterator[Fault]:
         try:
             # Damage that is not UTF-8 then changes the text, and so the hash in it.
-            job = load_job(read_small(self._path(self._job)).decode(errors="replace"))
+            job = load_job(storage.read_small(self._path(self._job)).decode(errors="replace"))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -370,7 +362,7 @@ class _OtherFiles:
             return
         for name, digest in job.get(STORED_HASHES, {}).items():
             # Other checks report missing files.
-            if exists(self._path(name)):
+            if storage.exists(self._path(name)):
                 yield from _faults_of(name, self._stored_faults(name, digest))
 
     def _stored_faults(self, name: str, digest: str) -> Iterator[str]:
@@ -420,7 +412,7 @@ def _shard_names(known: set[str]) -> re.Pattern[str]:
 
 def _verify_stage(path: str | os.PathLike[str], progress: Progress | None) -> Verification:
     """Check size, hash and rows of every file of a stage, and find files not in its manifest."""
-    file = absolute_path(manifest_path(path))
+    file = storage.absolute_path(manifest_path(path))
     try:
         manifest = StageManifest.load(file)
     except DataError as error:
@@ -436,7 +428,7 @@ def _verify_stage(path: str | os.PathLike[str], progress: Progress | None) -> Ve
     known = {file.path for file in manifest.files}
     faults += [
         Fault(name, "", "named like a file of this stage but not in its manifest: remove it")
-        for name in list_names(directory)
+        for name in storage.list_names(directory)
         if name.startswith("part-") and name.endswith(".parquet") and name not in known
     ]
     return Verification(
@@ -449,13 +441,13 @@ def _verify_stage(path: str | os.PathLike[str], progress: Progress | None) -> Ve
 
 def _stage_file_faults(directory: str, file: StageFile) -> Iterator[str]:
     path = os.path.join(directory, file.path)
-    nbytes, xxh64 = file_size(path), file_hash(path)
+    nbytes, xxh64 = storage.file_size(path), file_hash(path)
     if nbytes != file.bytes:
         yield f"{counted(nbytes, 'byte')}, the manifest says {file.bytes:,}"
     elif xxh64 != file.xxh64:
         yield f"the hash is {xxh64}, the manifest says {file.xxh64}"
     else:
-        with open_read(path, buffer_bytes=0) as opened:
+        with storage.open_read(path, buffer_bytes=0) as opened:
             rows = int(pq.ParquetFile(pa.PythonFile(opened, mode="r")).metadata.num_rows)
         if rows != file.rows:
             yield f"{counted(rows, 'row')}, the manifest says {file.rows:,}"

@@ -16,21 +16,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from beam_tfrecord import storage
 from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
 from beam_tfrecord.format.layout import is_split_name
-from beam_tfrecord.storage import (
-    absolute_path,
-    exists,
-    is_directory,
-    is_plain_name,
-    is_web,
-    path_text,
-    read_small,
-    shown_path,
-)
 
 # It grows with each change to this package that alters the bytes of datasets, and is part of the
 # fingerprint of a job, so a job is never "nothing to do" for a dataset of other bytes.
@@ -260,7 +251,7 @@ def splits_html(splits: Mapping[str, Split]) -> str:
 def manifest_text(file: str) -> str | None:
     """Return the text of a manifest; None if there is no such file."""
     try:
-        return read_small(file).decode()
+        return storage.read_small(file).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError as error:
@@ -271,13 +262,13 @@ def manifest_text(file: str) -> str | None:
 
 def manifest_path(path: str | os.PathLike[str]) -> str:
     """Return the path of a manifest, given the path of its directory, file prefix or itself."""
-    text = path_text(path)
-    if is_web(text) and not text.endswith(".json"):
+    text = storage.path_text(path)
+    if storage.is_web(text) and not text.endswith(".json"):
         # Without the query of a URL, which is for one file.
-        return f"{shown_path(text).rstrip('/')}/{MANIFEST_NAME}"
-    if text.endswith(".json") and not is_directory(text):
+        return f"{storage.shown_path(text).rstrip('/')}/{MANIFEST_NAME}"
+    if text.endswith(".json") and not storage.is_directory(text):
         return text
-    if not is_directory(text) and exists(f"{text}-{MANIFEST_NAME}"):
+    if not storage.is_directory(text) and storage.exists(f"{text}-{MANIFEST_NAME}"):
         return f"{text}-{MANIFEST_NAME}"
     return os.path.join(text, MANIFEST_NAME)
 
@@ -289,7 +280,7 @@ def beside_manifest(path: str | os.PathLike[str], name: str) -> str:
 
 def directory_of(manifest_file: str) -> str:
     """Return the absolute path of the directory that a manifest's paths are relative to."""
-    return os.path.dirname(absolute_path(manifest_file))
+    return os.path.dirname(storage.absolute_path(manifest_file))
 
 
 def sealed(value: Mapping[str, Any], *, lists: Collection[str] = ("generations",)) -> str:
@@ -322,7 +313,7 @@ def check_names(names: Iterable[str]) -> None:
     """Check that the names of files are different, and lead to no other directory."""
     seen = set()
     for name in names:
-        if not is_plain_name(name):
+        if not storage.is_plain_name(name):
             raise ValueError(f"{name!r:.80} is not the plain name of a file")
         if name in seen:
             raise ValueError(f"{name!r:.80} is named twice")

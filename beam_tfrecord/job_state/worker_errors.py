@@ -19,16 +19,8 @@ from typing import Any
 
 import msgspec
 
+from beam_tfrecord import storage
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, error_in, error_of_kind
-from beam_tfrecord.storage import (
-    exists,
-    is_remote,
-    list_names,
-    make_directory,
-    put,
-    read_bytes,
-    remove,
-)
 
 # A file beside the faults: steps look for this one name instead of listing the directory.
 _STOPPED = "stopped"
@@ -81,29 +73,29 @@ class Guarded:
         if self._directory is None or self._is_stopped:
             return self._is_stopped
         now_s = time.monotonic()
-        every_s = _LOOK_REMOTE_EVERY_S if is_remote(self._directory) else _LOOK_EVERY_S
+        every_s = _LOOK_REMOTE_EVERY_S if storage.is_remote(self._directory) else _LOOK_EVERY_S
         if now_s - self._looked_s >= every_s:
             self._looked_s = now_s
             # An interrupted job that cannot be continued removes its directory.
-            was_there, self._is_there = self._is_there, exists(self._directory)
+            was_there, self._is_there = self._is_there, storage.exists(self._directory)
             is_gone = was_there and not self._is_there
-            self._is_stopped = is_gone or exists(os.path.join(self._directory, _STOPPED))
+            self._is_stopped = is_gone or storage.exists(os.path.join(self._directory, _STOPPED))
         return self._is_stopped
 
 
 def record_fault(directory: str, error: BeamTFRecordError) -> None:
     """Write an error to a directory, so that all steps of the job end early."""
-    make_directory(directory)
+    storage.make_directory(directory)
     path = os.path.join(directory, f"fault-{uuid.uuid4().hex}.json")
     # A path in the message may be no UTF-8.
     message = error.message.encode("utf-8", "backslashreplace").decode()
-    put(path, msgspec.json.encode(_RecordedError(type(error).__name__, message)))
+    storage.put(path, msgspec.json.encode(_RecordedError(type(error).__name__, message)))
     stop(directory)
 
 
 def stop(directory: str) -> None:
     """Let all steps of a job end early that run in threads or on other machines."""
-    put(os.path.join(directory, _STOPPED), b"")
+    storage.put(os.path.join(directory, _STOPPED), b"")
 
 
 def recorded_fault(directory: str) -> BeamTFRecordError | None:
@@ -114,7 +106,7 @@ def recorded_fault(directory: str) -> BeamTFRecordError | None:
 
 def _loaded_fault(path: str) -> BeamTFRecordError:
     try:
-        fault = msgspec.json.decode(read_bytes(path), type=_RecordedError)
+        fault = msgspec.json.decode(storage.read_bytes(path), type=_RecordedError)
         return error_of_kind(fault.type, fault.message)
     except (msgspec.MsgspecError, RecursionError, DataError):
         return DataError(f"{path!r} was changed")
@@ -124,7 +116,7 @@ def forget_faults(directory: str) -> None:
     """Remove the faults of an earlier attempt."""
     for name in [*_fault_names(directory), _STOPPED]:
         with contextlib.suppress(FileNotFoundError):
-            remove(os.path.join(directory, name))
+            storage.remove(os.path.join(directory, name))
 
 
 @contextlib.contextmanager
@@ -170,7 +162,7 @@ def machine_error(error: BaseException, output: str) -> BeamTFRecordError | None
 def _fault_names(directory: str) -> list[str]:
     return [
         name
-        for name in list_names(directory)
+        for name in storage.list_names(directory)
         if name.startswith("fault-") and name.endswith(".json")
     ]
 

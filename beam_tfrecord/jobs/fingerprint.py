@@ -28,6 +28,7 @@ from typing import Any
 
 import msgspec
 
+from beam_tfrecord import storage
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.format import manifest
@@ -51,15 +52,6 @@ from beam_tfrecord.job_state.stored_state import (
 from beam_tfrecord.job_state.worker_errors import forget_faults
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
-from beam_tfrecord.storage import (
-    exists,
-    list_names,
-    make_directory,
-    put,
-    read_bytes,
-    remove,
-    remove_tree,
-)
 
 
 def identity_of(
@@ -169,16 +161,16 @@ def begin(
     old = _read_plan(directory)
     is_same_input = old is not None and old.input_sha256 == plan.input_sha256
     if old is None or not old.is_of_job(plan) or (is_mapped and not is_same_input):
-        remove_tree(directory)
+        storage.remove_tree(directory)
         old = None
     elif not is_same_input or not _is_plan_of(directory, files, source):
         for name in (TASKS, SCHEMA, TYPES, RAW_SCHEMA, REMARKS):
             with contextlib.suppress(FileNotFoundError):
-                remove(os.path.join(directory, name))
-    make_directory(directory)
+                storage.remove(os.path.join(directory, name))
+    storage.make_directory(directory)
     forget_faults(directory)
     plan.attempts = 1 if old is None else old.attempts + 1
-    put(os.path.join(directory, PLAN_NAME), msgspec.json.encode(plan))
+    storage.put(os.path.join(directory, PLAN_NAME), msgspec.json.encode(plan))
     return plan.attempts
 
 
@@ -186,7 +178,7 @@ def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> b
     """Return whether the stored tasks in a directory read only `files`; True without tasks."""
     tasks, known = load_tasks(directory, source), set(files)
     if tasks is None:
-        return not exists(os.path.join(directory, TASKS))
+        return not storage.exists(os.path.join(directory, TASKS))
     return all(unit.file.outline() in known for task in tasks for unit in task.units)
 
 
@@ -198,15 +190,17 @@ def progress_of(directory: str) -> State:
 def remove_unmarked(directory: str) -> None:
     """Remove the unfinished files of an earlier attempt, which no checkpoint names."""
     known = marked_files(directory)
-    for name in list_names(directory):
+    for name in storage.list_names(directory):
         of_attempt = ("run-", "shard-", "rejects", KEPT_ROWS, PROGRESS_PREFIX)
         if name.lstrip(".").startswith(of_attempt) and name not in known:
             with contextlib.suppress(FileNotFoundError):
-                remove(os.path.join(directory, name))
+                storage.remove(os.path.join(directory, name))
 
 
 def _read_plan(directory: str) -> _PlanFile | None:
     try:
-        return msgspec.json.decode(read_bytes(os.path.join(directory, PLAN_NAME)), type=_PlanFile)
+        return msgspec.json.decode(
+            storage.read_bytes(os.path.join(directory, PLAN_NAME)), type=_PlanFile
+        )
     except (FileNotFoundError, NotADirectoryError, DataError, msgspec.MsgspecError, RecursionError):
         return None

@@ -34,6 +34,7 @@ from typing import Any
 
 import msgspec
 
+from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.format.hashes import data_hash, file_hash
 from beam_tfrecord.format.job_file import (
@@ -50,24 +51,6 @@ from beam_tfrecord.format.stage import stage_names
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
-from beam_tfrecord.storage import (
-    Lease,
-    WholeFile,
-    exists,
-    is_plain_name,
-    is_remote,
-    list_files,
-    list_names,
-    make_directory,
-    publish_files,
-    put,
-    read_small,
-    remove,
-    remove_directory,
-    remove_tree,
-    status,
-    sync_directory,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +103,7 @@ class Publication:
         )
 
 
-def put_in_place(publication: Publication, lease: Lease) -> None:
+def put_in_place(publication: Publication, lease: storage.Lease) -> None:
     """Publish the files of a job at its target, in place of the old dataset if there is one.
 
     A try that finds the note of an earlier try continues from there. It never undoes a step, since
@@ -144,8 +127,8 @@ def put_in_place(publication: Publication, lease: Lease) -> None:
     if published_names(target, info.get(PUBLICATION)) is None:
         _remove_old_manifest(target)
         for subdirectory in {os.path.dirname(file.name) for file in unnamed}:
-            make_directory(os.path.join(target.directory, subdirectory))
-        publish_files(
+            storage.make_directory(os.path.join(target.directory, subdirectory))
+        storage.publish_files(
             [(file.path, os.path.join(target.directory, file.name)) for file in unnamed],
             check=check,
         )
@@ -153,7 +136,7 @@ def put_in_place(publication: Publication, lease: Lease) -> None:
         _write_beside(publication)
         check()
         _put(target.manifest, publication.manifest_text.encode(), directory)
-        sync_directory(target.directory)
+        storage.sync_directory(target.directory)
     # Else the worker of another try, which was thought dead, has published in the meantime.
     remove_replaced(target, note, publication.names, check)
 
@@ -162,14 +145,14 @@ def _write_beside(publication: Publication) -> None:
     """Write side files, rejects and ``job.json``, which have to be there before the manifest."""
     target, directory = publication.job.target, publication.job.directory
     for name, data in publication.sidecars.items():
-        make_directory(os.path.dirname(target.path(name)))
+        storage.make_directory(os.path.dirname(target.path(name)))
         _put(target.path(name), data, directory)
     hashes = _publish_rejects(target, publication.rejects, os.path.join(directory, SAVED_FILE))
     hashes |= {name: one.stored_xxh64 for name, one in publication.named if one.stored_xxh64}
     stored = {name: shard.stored_bytes for name, shard in publication.named}
     info = {**publication.info, STORED_BYTES: stored, STORED_HASHES: hashes}
     _put(target.path(JOB_NAME), dump_job(info).encode(), directory)
-    sync_directory(target.directory)
+    storage.sync_directory(target.directory)
 
 
 def published_names(target: Target, publication: str | None) -> list[str] | None:
@@ -178,7 +161,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     The ``job.json`` of a publication is written before its manifest, and never beside the manifest
     of another publication.
     """
-    if publication is None or not exists(target.manifest):
+    if publication is None or not storage.exists(target.manifest):
         return None
     job = read_job(target.path(JOB_NAME))
     if job.get(PUBLICATION) != publication:
@@ -199,7 +182,7 @@ def _unnamed(
     target: Target, files: Iterable[FinishedFile], directory: str, *, is_first: bool
 ) -> list[FinishedFile]:
     """Return the files that do not have their final names yet."""
-    there = {os.path.basename(entry.path): entry.bytes for entry in list_files(directory)}
+    there = {os.path.basename(entry.path): entry.bytes for entry in storage.list_files(directory)}
     unnamed = []
     for file in files:
         if there.get(os.path.basename(file.path)) == file.bytes:
@@ -220,7 +203,7 @@ def _put(path: str, data: bytes, directory: str) -> None:
     # If the job is killed now, the next job removes the half-written file with the directory. Each
     # try has its own half-written file: a file with its final name must not change any more.
     half = os.path.join(directory, f"half-{uuid.uuid4().hex}")
-    with WholeFile(path, temporary=half) as file:
+    with storage.WholeFile(path, temporary=half) as file:
         file.write(data)
 
 
@@ -231,20 +214,20 @@ def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> dict[
     """
     path = target.path(REJECTS_FILE)
     if rejects.rows:
-        make_directory(os.path.dirname(path))
-        publish_files([(saved, path)])
+        storage.make_directory(os.path.dirname(path))
+        storage.publish_files([(saved, path)])
         return {target.name(REJECTS_FILE): rejects.stored_xxh64}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        remove(path)
+        storage.remove(path)
     # The directory stays if it holds files of the user.
-    remove_directory(os.path.dirname(path))
+    storage.remove_directory(os.path.dirname(path))
     return {}
 
 
 def _remove_old_manifest(target: Target) -> None:
     with contextlib.suppress(FileNotFoundError):
-        remove(target.manifest)
-        sync_directory(target.directory)
+        storage.remove(target.manifest)
+        storage.sync_directory(target.directory)
 
 
 _NOTE_NAME = "publishing"
@@ -266,18 +249,18 @@ class Note:
         out of the target or of the temporary directory.
         """
         try:
-            text = read_small(os.path.join(directory, _NOTE_NAME))
+            text = storage.read_small(os.path.join(directory, _NOTE_NAME))
             note = msgspec.json.decode(text, type=cls)
         except (FileNotFoundError, DataError, msgspec.MsgspecError, RecursionError):
             return None
         temporaries = [temporary for temporary, _, _ in note.shards]
         names = [name for _, name, _ in note.shards] + [name for name, _ in note.sidecars]
-        is_sound = all(map(is_plain_name, (*temporaries, *names, *note.old)))
+        is_sound = all(map(storage.is_plain_name, (*temporaries, *names, *note.old)))
         return note if is_sound and not any("/" in name for name in temporaries) else None
 
     def save(self, directory: str) -> None:
         """Write the note to a temporary directory."""
-        put(os.path.join(directory, _NOTE_NAME), msgspec.json.encode(self))
+        storage.put(os.path.join(directory, _NOTE_NAME), msgspec.json.encode(self))
 
     def after(self, before: Note | None) -> Note:
         """Return this note with the entries of an earlier try after its own."""
@@ -291,7 +274,7 @@ class Note:
 def remove_leftovers(target: Target) -> None:
     """Remove the temporary directories at a target, after its last job has published."""
     for directory in target.leftovers():
-        remove_tree(directory)
+        storage.remove_tree(directory)
 
 
 def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
@@ -318,7 +301,7 @@ def clear_published(target: Target, keep: str, check: Callable[[], None]) -> Non
 def give_up(target: Target, directory: str) -> None:
     """Remove all files of a job that nobody continues; the caller holds its lease."""
     _roll_back(target, directory)
-    remove_tree(directory)
+    storage.remove_tree(directory)
 
 
 def abandon(directory: str, *, keep: str = "") -> None:
@@ -326,21 +309,21 @@ def abandon(directory: str, *, keep: str = "") -> None:
 
     Once it has begun to publish, the next job removes them, which then holds the lease.
     """
-    names = list_names(directory)
+    names = storage.list_names(directory)
     if _NOTE_NAME in names:
         return
     if keep not in names:
-        remove_tree(directory)
+        storage.remove_tree(directory)
         return
     names.remove(keep)
     for name in names:
         with contextlib.suppress(FileNotFoundError):
-            remove(os.path.join(directory, name))
+            storage.remove(os.path.join(directory, name))
 
 
 def names_at(manifest_file: str) -> set[str] | None:
     """Return the names of the files of a manifest."""
-    if not exists(manifest_file):
+    if not storage.exists(manifest_file):
         return set()
     try:
         manifest = Manifest.load(manifest_file)
@@ -357,7 +340,7 @@ def names_of_others(target: Target) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     prefix = target.prefix or ""
-    for name in list_names(target.directory):
+    for name in storage.list_names(target.directory):
         other, path = name.removesuffix(MANIFEST_NAME)[:-1], os.path.join(target.directory, name)
         is_near = prefix.startswith(other) or other.startswith(prefix)
         if name.endswith(MANIFEST_NAME) and path != target.manifest and is_near:
@@ -391,21 +374,21 @@ def _remove_unnamed(
             continue
         check()
         with contextlib.suppress(FileNotFoundError):
-            remove(os.path.join(target.directory, name))
+            storage.remove(os.path.join(target.directory, name))
         while (name := os.path.dirname(name)) != "":
-            remove_directory(os.path.join(target.directory, name))
+            storage.remove_directory(os.path.join(target.directory, name))
 
 
 def _has_size(target: Target, name: str, nbytes: int) -> bool:
     """Return whether a target has a file of that name and size."""
-    entry = status(os.path.join(target.directory, name))
+    entry = storage.status(os.path.join(target.directory, name))
     return entry is not None and entry.bytes == nbytes
 
 
 def _is_ours(name: str) -> bool:
     """Return whether this package makes files of such names; it makes few in directories."""
     first, slash, _ = name.partition("/")
-    return is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
+    return storage.is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
 
 
 def _roll_back(target: Target, directory: str) -> None:
@@ -420,18 +403,18 @@ def _roll_back(target: Target, directory: str) -> None:
         back = os.path.join(directory, temporary)
         # If a shard still has its temporary name, it was not renamed, so the file with its final
         # name is another one. An object store copies instead, and keeps both.
-        was_reached = is_remote(directory) or not exists(back)
+        was_reached = storage.is_remote(directory) or not storage.exists(back)
         if name in named or not was_reached or not _has_size(target, name, nbytes):
             continue
-        if exists(back):
-            remove(final)
+        if storage.exists(back):
+            storage.remove(final)
         else:
-            publish_files([(final, back)])
+            storage.publish_files([(final, back)])
     _remove_unnamed(target, note, named, lambda: None)
     with contextlib.suppress(FileNotFoundError):
-        remove(os.path.join(directory, _NOTE_NAME))
+        storage.remove(os.path.join(directory, _NOTE_NAME))
 
 
 def _has_hash(target: Target, name: str, digest: str) -> bool:
     path = os.path.join(target.directory, name)
-    return exists(path) and file_hash(path) == digest
+    return storage.exists(path) and file_hash(path) == digest

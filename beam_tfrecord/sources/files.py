@@ -19,16 +19,6 @@ from beam_tfrecord.errors import UsageError, did_you_mean
 from beam_tfrecord.options.sources import FileOptions
 from beam_tfrecord.sources.base import InputFile, Source, version_and_state, wanted_columns
 from beam_tfrecord.sources.merge_schemas import hive_partitions, partition_of
-from beam_tfrecord.storage import (
-    Entry,
-    absolute_path,
-    is_in_zip,
-    is_remote,
-    is_web,
-    plain_path,
-    shown_path,
-    split_zip_url,
-)
 
 
 def as_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -73,14 +63,14 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
     paths = with_zips(paths)
-    if len({path.partition("://")[0] if is_remote(path) else "" for path in paths}) > 1:
+    if len({path.partition("://")[0] if storage.is_remote(path) else "" for path in paths}) > 1:
         raise UsageError(
             "inputs lie on several filesystems, or only some in zip files: give those of one "
             "filesystem"
         )
-    found: dict[str, Entry | None] = {}
+    found: dict[str, storage.Entry | None] = {}
     for path in paths:
-        found |= (_remote_files if is_remote(path) else _local_files)(path, suffixes)
+        found |= (_remote_files if storage.is_remote(path) else _local_files)(path, suffixes)
     if not found:
         raise UsageError("there is no input: give a file, a directory or a pattern")
     plain = {path: _plain_path(path) for path in found}
@@ -90,7 +80,7 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
             "of files: read them one by one"
         )
     # Names in a zip file begin with that of the zip file.
-    root = _common_directory([_plain_path(split_zip_url(path)[0]) for path in found])
+    root = _common_directory([_plain_path(storage.split_zip_url(path)[0]) for path in found])
     for path in sorted(found, key=plain.__getitem__):
         name, entry = plain[path].removeprefix(root).lstrip("/"), found[path]
         if entry is None:
@@ -113,19 +103,19 @@ def with_zips(paths: Iterable[str]) -> list[str]:
 
 def _urls_in_zips(path: str) -> list[str]:
     path = path.removeprefix("file://")
-    if is_web(path) and "?" in path and suffix_of(path) == ".zip":
+    if storage.is_web(path) and "?" in path and suffix_of(path) == ".zip":
         raise UsageError(
-            f"cannot read {shown_path(path)!r}: members of a zip file are read by its URL, so that "
-            "must have no query: download the file first, and give its path"
+            f"cannot read {storage.shown_path(path)!r}: members of a zip file are read by its URL, "
+            "so that must have no query: download the file first, and give its path"
         )
     for end in _ZIP.finditer(path):
         archive, inside = path[: end.end()], path[end.end() :].strip("/")
-        if is_remote(path):
-            found = [archive] if not is_in_zip(path) and storage.exists(archive) else []
+        if storage.is_remote(path):
+            found = [archive] if not storage.is_in_zip(path) and storage.exists(archive) else []
         else:
             found = sorted(filter(os.path.isfile, visible_matches(archive)))
         if found:
-            return [storage.zip_url(absolute_path(one), inside) for one in found]
+            return [storage.zip_url(storage.absolute_path(one), inside) for one in found]
     return []
 
 
@@ -141,15 +131,15 @@ def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     return found
 
 
-def _remote_files(path: str, suffixes: Sequence[str]) -> dict[str, Entry]:
-    literal, takes_all = absolute_path(path), is_pattern(path)
+def _remote_files(path: str, suffixes: Sequence[str]) -> dict[str, storage.Entry]:
+    literal, takes_all = storage.absolute_path(path), is_pattern(path)
     found = {
         entry.path: entry
         for entry in remote_entries(path)
         if takes_all or entry.path == literal or has_suffix(entry.path, suffixes)
     }
     if not found:
-        shown = shown_path(path)
+        shown = storage.shown_path(path)
         raise UsageError(f"cannot read {shown!r}: no such file: check the path, or pass --from")
     return found
 
@@ -166,7 +156,7 @@ def not_there(path: str) -> str:
 
 def _plain_path(path: str) -> str:
     """Return the path of a URL, in which names are those that a user sees."""
-    plain = shown_path(path) if is_in_zip(path) else plain_path(path)
+    plain = storage.shown_path(path) if storage.is_in_zip(path) else storage.plain_path(path)
     return plain.partition("://")[2] or plain
 
 
@@ -231,12 +221,12 @@ def skipped_files(folders: Iterable[str], suffixes: Sequence[str]) -> list[str]:
 
 
 def _names_below(folder: str) -> Iterator[str]:
-    if not is_in_zip(folder):
+    if not storage.is_in_zip(folder):
         yield from (os.path.relpath(file, folder) for file in visible_files(folder))
     elif not is_pattern(folder):
         inside = (entry.path for entry in remote_entries(folder))
         # A file that is named is read.
-        yield from (split_zip_url(path)[1] for path in inside if path != folder)
+        yield from (storage.split_zip_url(path)[1] for path in inside if path != folder)
 
 
 def _raise_unreadable(error: OSError) -> None:
@@ -275,7 +265,7 @@ def has_suffix(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def _uncompressed(name: str) -> str:
-    name = _NUMBERED.sub(r"\1", plain_path(name).lower())
+    name = _NUMBERED.sub(r"\1", storage.plain_path(name).lower())
     stem, last = posixpath.splitext(name)
     return stem if last in COMPRESSION_SUFFIXES else name
 
@@ -319,23 +309,23 @@ def _input_file(path: str, name: str) -> InputFile:
 
 def is_pattern(url: str) -> bool:
     """Return whether a URL, or what follows a zip file in it, is a pattern."""
-    return glob.has_magic(split_zip_url(url)[is_in_zip(url)])
+    return glob.has_magic(storage.split_zip_url(url)[storage.is_in_zip(url)])
 
 
-def remote_entries(path: str) -> Iterator[Entry]:
+def remote_entries(path: str) -> Iterator[storage.Entry]:
     """Yield the visible files of a URL, which names a file, a directory or a pattern."""
     path = storage.absolute_path(path)
-    if is_web(path):
+    if storage.is_web(path):
         if (entry := storage.status(path)) is None:
             raise UsageError(
-                f"cannot read {shown_path(path)!r}: no such file: a URL names one file, because "
-                "web servers do not list theirs: give the URL of each file"
+                f"cannot read {storage.shown_path(path)!r}: no such file: a URL names one file, "
+                "because web servers do not list theirs: give the URL of each file"
             )
         yield entry
         return
     base, _, key = path.partition("://")[2].partition("/")
-    if is_in_zip(path):
-        base, key = split_zip_url(path)
+    if storage.is_in_zip(path):
+        base, key = storage.split_zip_url(path)
         path = path if key else storage.zip_url(base)
     elif glob.has_magic(base):
         raise UsageError(f"cannot read {path!r}: the name of a bucket cannot be a pattern")
@@ -348,7 +338,7 @@ def remote_entries(path: str) -> Iterator[Entry]:
         yield from _visible(path, storage.list_files(path))
 
 
-def _matches(base: str, pattern: str) -> Iterator[Entry]:
+def _matches(base: str, pattern: str) -> Iterator[storage.Entry]:
     parts = pattern.split("/")
     literal = next(at for at, part in enumerate(parts) if glob.has_magic(part))
     root = "/".join([base, *parts[:literal]])
@@ -367,7 +357,7 @@ def _matches_parts(names: Sequence[str], pattern: Sequence[str]) -> bool:
     return any(_matches_parts(names[at:], pattern[1:]) for at in range(len(names)))
 
 
-def _visible(root: str, entries: Iterator[Entry]) -> Iterator[Entry]:
+def _visible(root: str, entries: Iterator[storage.Entry]) -> Iterator[storage.Entry]:
     """Yield the entries whose paths below `root` have no name that begins with ``.`` or ``_``."""
     for entry in entries:
         if not any(part.startswith((".", "_")) for part in entry.path[len(root) + 1 :].split("/")):

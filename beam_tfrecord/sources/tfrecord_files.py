@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, directory_of, manifest_path
@@ -39,15 +40,6 @@ from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.damaged_files import incomplete
 from beam_tfrecord.sources.files import has_suffix, list_files
 from beam_tfrecord.sources.merge_schemas import fields_inside, with_partitions
-from beam_tfrecord.storage import (
-    absolute_path,
-    is_directory,
-    is_in_zip,
-    is_remote,
-    list_names,
-    open_read,
-    read_small,
-)
 
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
 
@@ -85,7 +77,7 @@ def holds_records(path: str) -> bool:
     """Return whether a file has the name of a TFRecord file, or begins with a record."""
     if has_suffix(path, SUFFIXES):
         return True
-    if is_remote(path) or os.path.isfile(path):
+    if storage.is_remote(path) or os.path.isfile(path):
         with contextlib.suppress(DataError):
             return next(read_blocks(path, block_bytes=2**16), None) is not None
     return False
@@ -94,9 +86,9 @@ def holds_records(path: str) -> bool:
 def is_incomplete(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a directory of a dataset whose manifest is missing or damaged."""
     text = os.fspath(path)
-    if glob.has_magic(text) or not is_directory(text) or is_dataset(text):
+    if glob.has_magic(text) or not storage.is_directory(text) or is_dataset(text):
         return False
-    names = list_names(text)
+    names = storage.list_names(text)
     if any(name.startswith(".tmp-") for name in names):
         return True
     # One of these alone may be of others, such as a schema beside CSV files.
@@ -120,21 +112,21 @@ def list_records(paths: Sequence[str]) -> Iterator[InputFile]:
 
 def _shards_of(path: str) -> list[str]:
     """Return the paths of the shards of a dataset; its manifest if it has none."""
-    file = absolute_path(manifest_path(path))
+    file = storage.absolute_path(manifest_path(path))
     shards = [os.path.join(directory_of(file), shard.path) for shard in Manifest.load(file).shards]
     for shard in shards:
         # An object that is missing is noticed when it is listed.
-        if not is_remote(shard) and not os.path.isfile(shard):
+        if not storage.is_remote(shard) and not os.path.isfile(shard):
             raise DataError(f"{shard!r} of its dataset is missing: run verify on {path!r}")
     return shards or [file]
 
 
 def _listed_in(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the files that the manifests in a directory list, each with its facts as a shard."""
-    for name in list_names(directory):
+    for name in storage.list_names(directory):
         file = os.path.join(directory, name)
         # A manifest that is damaged is an error, and the one of another program is ignored.
-        is_ours = name.endswith(MANIFEST_NAME) and _FORMATS.encode() in read_small(file)
+        is_ours = name.endswith(MANIFEST_NAME) and _FORMATS.encode() in storage.read_small(file)
         if not is_ours or format_at(file).startswith("beam_tfrecord-"):
             continue
         manifest = Manifest.load(file)
@@ -182,7 +174,7 @@ class SplitPoints(NamedTuple):
 def opened(file: InputFile) -> Iterator[BinaryIO]:
     """Open a file; of an object, the version that was listed."""
     try:
-        with open_read(file.path, version=file.version) as stream:
+        with storage.open_read(file.path, version=file.version) as stream:
             yield stream
     except FileNotFoundError as error:
         raise file.removed() from error
@@ -199,7 +191,7 @@ def find_split_points(file: InputFile, unit_bytes: int, most_bytes: int) -> Spli
     with opened(file) as stream:
         compression = detect_compression(stream)
     starts, records = [0], [0]
-    if not compression and not is_in_zip(file.path) and file.bytes > most_bytes:
+    if not compression and not storage.is_in_zip(file.path) and file.bytes > most_bytes:
         # At damage the last unit begins, and reading it finds the damage.
         with contextlib.suppress(DataError):
             for block in blocks_of(file, 0, file.bytes, RecordDetail("", 0, "")):

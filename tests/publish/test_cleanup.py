@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from beam_tfrecord import native
+from beam_tfrecord import native, storage
 from beam_tfrecord.errors import LeaseLost, StorageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import Shard, Split
@@ -133,11 +133,13 @@ def test_nothing_goes_where_a_manifest_cannot_be_read(killed):
 
 
 def test_a_manifest_that_cannot_be_read_now_is_not_taken_for_none(killed, monkeypatch):
-    def fail(_):
-        raise StorageError("try again later")
+    def read(path):
+        if path.endswith("manifest.json"):
+            raise StorageError("try again later")
+        return storage.read_bytes(path)
 
     (killed / "manifest.json").touch()
-    monkeypatch.setattr("beam_tfrecord.format.manifest.read_small", fail)
+    monkeypatch.setattr(storage, "read_small", read)
     with pytest.raises(StorageError, match="try again later"):
         clear_leftovers(Target(str(killed)))
     assert visible_names(killed) == [OLD, NEW[0], "manifest.json", "notes.txt"]
