@@ -8,15 +8,7 @@ from typing import Any
 
 from beam_tfrecord.base.text import cell, listed
 from beam_tfrecord.errors import BeamTFRecordError, TargetExists
-from beam_tfrecord.format import manifest
-from beam_tfrecord.format.job_file import (
-    INPUT,
-    INPUT_STATE,
-    JOB_NAME,
-    SETTINGS,
-    WITHOUT_FUNCTIONS,
-    read_job,
-)
+from beam_tfrecord.format import job_file, manifest
 from beam_tfrecord.job_state.job import Identity, check_free
 from beam_tfrecord.jobs.fingerprint import input_info
 from beam_tfrecord.jobs.settings import JobSettings, M
@@ -36,7 +28,7 @@ def same_output(
     present: M | None = None
     with contextlib.suppress(BeamTFRecordError):
         present = settings.load_output()
-    before = read_job(settings.target.path(JOB_NAME))
+    before = job_file.read_job(settings.target.path(job_file.JOB_NAME))
     is_same_job = present is not None and present.fingerprint == identity.fingerprint != ""
     is_edited = _is_edited(before, files)
     if is_same_job and not is_edited:
@@ -49,7 +41,11 @@ def same_output(
             "pass --overwrite to write it again"
         )
     without_functions = present and identity.without_functions
-    if without_functions and before.get(WITHOUT_FUNCTIONS) == without_functions and not is_edited:
+    if (
+        without_functions
+        and before.get(job_file.WITHOUT_FUNCTIONS) == without_functions
+        and not is_edited
+    ):
         return None
     differences = "" if present is None else _differences(settings, identity, present, before)
     check_free(settings.target, overwrite=False, differences=differences)
@@ -62,7 +58,7 @@ def _differences(
     """Return how a job differs from the one that wrote the output at its target."""
     if not settings.source.is_stable:
         return "the input may have changed: a database or a table of images does not show it"
-    found = _changed_settings(before.get(SETTINGS, settings.asked), settings.asked)
+    found = _changed_settings(before.get(job_file.SETTINGS, settings.asked), settings.asked)
     if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
         found.append(
             f"writing rules: {present.rules} there, {manifest.RULES} now (see the changelog)"
@@ -100,5 +96,8 @@ def _is_edited(before: Mapping[str, Any], files: Sequence[InputFile]) -> bool:
     """Return whether the input was edited since a dataset was made, given equal names and sizes."""
     # The manifest has no times of files, because it must be equal for copies of the same files.
     now = input_info(files)
-    state = before.get(INPUT_STATE)
-    return before.get(INPUT, now[INPUT]) != now[INPUT] or state not in (None, now[INPUT_STATE])
+    state = before.get(job_file.INPUT_STATE)
+    return before.get(job_file.INPUT, now[job_file.INPUT]) != now[job_file.INPUT] or state not in (
+        None,
+        now[job_file.INPUT_STATE],
+    )

@@ -38,17 +38,6 @@ from beam_tfrecord.job_state import stored_state
 from beam_tfrecord.job_state.checkpoints import marked_files
 from beam_tfrecord.job_state.job import Identity
 from beam_tfrecord.job_state.progress_files import PROGRESS_PREFIX
-from beam_tfrecord.job_state.stored_state import (
-    KEPT_ROWS,
-    RAW_SCHEMA,
-    REMARKS,
-    SCHEMA,
-    TASKS,
-    TYPES,
-    count_done,
-    count_tasks,
-    load_tasks,
-)
 from beam_tfrecord.job_state.worker_errors import forget_faults
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
@@ -164,7 +153,13 @@ def begin(
         storage.remove_tree(directory)
         old = None
     elif not is_same_input or not _is_plan_of(directory, files, source):
-        for name in (TASKS, SCHEMA, TYPES, RAW_SCHEMA, REMARKS):
+        for name in (
+            stored_state.TASKS,
+            stored_state.SCHEMA,
+            stored_state.TYPES,
+            stored_state.RAW_SCHEMA,
+            stored_state.REMARKS,
+        ):
             with contextlib.suppress(FileNotFoundError):
                 storage.remove(os.path.join(directory, name))
     storage.make_directory(directory)
@@ -176,22 +171,22 @@ def begin(
 
 def _is_plan_of(directory: str, files: Sequence[InputFile], source: Source) -> bool:
     """Return whether the stored tasks in a directory read only `files`; True without tasks."""
-    tasks, known = load_tasks(directory, source), set(files)
+    tasks, known = stored_state.load_tasks(directory, source), set(files)
     if tasks is None:
-        return not storage.exists(os.path.join(directory, TASKS))
+        return not storage.exists(os.path.join(directory, stored_state.TASKS))
     return all(unit.file.outline() in known for task in tasks for unit in task.units)
 
 
 def progress_of(directory: str) -> State:
     """Return the progress of the job whose temporary directory is `directory`."""
-    return State(count_tasks(directory), count_done(directory))
+    return State(stored_state.count_tasks(directory), stored_state.count_done(directory))
 
 
 def remove_unmarked(directory: str) -> None:
     """Remove the unfinished files of an earlier attempt, which no checkpoint names."""
     known = marked_files(directory)
     for name in storage.list_names(directory):
-        of_attempt = ("run-", "shard-", "rejects", KEPT_ROWS, PROGRESS_PREFIX)
+        of_attempt = ("run-", "shard-", "rejects", stored_state.KEPT_ROWS, PROGRESS_PREFIX)
         if name.lstrip(".").startswith(of_attempt) and name not in known:
             with contextlib.suppress(FileNotFoundError):
                 storage.remove(os.path.join(directory, name))

@@ -36,15 +36,8 @@ import msgspec
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
+from beam_tfrecord.format import job_file
 from beam_tfrecord.format.hashes import data_hash, file_hash
-from beam_tfrecord.format.job_file import (
-    JOB_NAME,
-    PUBLICATION,
-    STORED_BYTES,
-    STORED_HASHES,
-    dump_job,
-    read_job,
-)
 from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
@@ -124,7 +117,7 @@ def put_in_place(publication: Publication, lease: storage.Lease) -> None:
     note = publication.note().after(before)
     note.save(directory)
     check()
-    if published_names(target, info.get(PUBLICATION)) is None:
+    if published_names(target, info.get(job_file.PUBLICATION)) is None:
         _remove_old_manifest(target)
         for subdirectory in {os.path.dirname(file.name) for file in unnamed}:
             storage.make_directory(os.path.join(target.directory, subdirectory))
@@ -150,8 +143,8 @@ def _write_beside(publication: Publication) -> None:
     hashes = _publish_rejects(target, publication.rejects, os.path.join(directory, SAVED_FILE))
     hashes |= {name: one.stored_xxh64 for name, one in publication.named if one.stored_xxh64}
     stored = {name: shard.stored_bytes for name, shard in publication.named}
-    info = {**publication.info, STORED_BYTES: stored, STORED_HASHES: hashes}
-    _put(target.path(JOB_NAME), dump_job(info).encode(), directory)
+    info = {**publication.info, job_file.STORED_BYTES: stored, job_file.STORED_HASHES: hashes}
+    _put(target.path(job_file.JOB_NAME), job_file.dump_job(info).encode(), directory)
     storage.sync_directory(target.directory)
 
 
@@ -163,10 +156,10 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     """
     if publication is None or not storage.exists(target.manifest):
         return None
-    job = read_job(target.path(JOB_NAME))
-    if job.get(PUBLICATION) != publication:
+    job = job_file.read_job(target.path(job_file.JOB_NAME))
+    if job.get(job_file.PUBLICATION) != publication:
         return None
-    stored: dict[str, int] = job[STORED_BYTES]
+    stored: dict[str, int] = job[job_file.STORED_BYTES]
     is_complete = all(_has_size(target, name, nbytes) for name, nbytes in stored.items())
     return list(stored) if is_complete else None
 

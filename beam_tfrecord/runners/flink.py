@@ -31,18 +31,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
-from beam_tfrecord.runners import boot, new_job_name
+from beam_tfrecord.runners import boot, flink_cluster, new_job_name
 from beam_tfrecord.runners.failures import error_of, start_fault
-from beam_tfrecord.runners.flink_cluster import (
-    ENDED,
-    Cluster,
-    NoAnswer,
-    boot_command,
-    check_job_server,
-    cluster_of,
-    job_server,
-    wait_for_capacity,
-)
 from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch, say_start
 from beam_tfrecord.runners.pipelines import RemoteResult
 from beam_tfrecord.runners.wheels import stage_wheels
@@ -79,7 +69,7 @@ def presets(options: Sequence[str], *, is_small: bool) -> list[str]:
     """
     given = PipelineOptions(list(options)).view_as(FlinkRunnerOptions)
     _end_former(current_launch().directory)
-    capacity = wait_for_capacity(cluster_of(given.flink_master))
+    capacity = flink_cluster.wait_for_capacity(flink_cluster.cluster_of(given.flink_master))
     return [
         # Else Beam would ask pip for all installed packages, to log them.
         "--experiments=disable_logging_submission_environment",
@@ -95,13 +85,15 @@ def check(options: Sequence[str], leftovers: Sequence[str]) -> None:
     """Check that a job can be submitted, before anything is read or written."""
     parsed = PipelineOptions(list(options))
     flink, portable = parsed.view_as(FlinkRunnerOptions), parsed.view_as(PortableOptions)
-    cluster = cluster_of(flink.flink_master)
+    cluster = flink_cluster.cluster_of(flink.flink_master)
     # An earlier attempt that still runs may have all slots; `presets` ends it later.
     is_running = any(exists(os.path.join(directory, _NOTE)) for directory in leftovers)
-    capacity = wait_for_capacity(cluster, needs_slot=not is_running)
-    check_job_server(portable.job_endpoint, flink.flink_job_server_jar, capacity.version)
+    capacity = flink_cluster.wait_for_capacity(cluster, needs_slot=not is_running)
+    flink_cluster.check_job_server(
+        portable.job_endpoint, flink.flink_job_server_jar, capacity.version
+    )
     if _uses_boot(portable):
-        boot_command(parsed.view_as(FlinkOptions).worker_command)
+        flink_cluster.boot_command(parsed.view_as(FlinkOptions).worker_command)
 
 
 def _uses_boot(portable: Any) -> bool:
@@ -114,12 +106,12 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
     say_start("submitting the job to flink")
     launch, options = current_launch(), pipeline.options
     flink, portable = options.view_as(FlinkRunnerOptions), options.view_as(PortableOptions)
-    cluster = cluster_of(flink.flink_master)
+    cluster = flink_cluster.cluster_of(flink.flink_master)
     flink.flink_master = cluster.address
     version = str(cluster.overview()["flink-version"])
     expected = boot.expectation(_write_probe(launch.directory), launch.directory)
     if _uses_boot(portable):
-        command = boot_command(options.view_as(FlinkOptions).worker_command)
+        command = flink_cluster.boot_command(options.view_as(FlinkOptions).worker_command)
         environment = {"command": command, "env": {boot.EXPECT: json.dumps(expected)}}
         portable.environment_type = "PROCESS"
         portable.environment_config = json.dumps(environment)
@@ -127,11 +119,13 @@ def start(pipeline: beam.Pipeline, run: Callable[[], PipelineResult]) -> Pipelin
     with contextlib.ExitStack() as stack:
         if not portable.job_endpoint:
             jar = flink.flink_job_server_jar
-            check_job_server(None, jar, version)
+            flink_cluster.check_job_server(None, jar, version)
             artifacts = options.view_as(JobServerOptions).artifacts_dir
             if artifacts is None and launch.directory and not is_remote(launch.directory):
                 artifacts = os.path.join(launch.directory, "artifacts")
-            portable.job_endpoint = stack.enter_context(job_server(str(jar), cluster, artifacts))
+            portable.job_endpoint = stack.enter_context(
+                flink_cluster.job_server(str(jar), cluster, artifacts)
+            )
         name = str(options.view_as(GoogleCloudOptions).job_name)
         result = _submit(run, name)
         job = RemoteJob("flink", name, cluster.page, lambda: cancel(cluster, name, result))
@@ -178,10 +172,10 @@ def _end_former(directory: str) -> None:
     if not directory or not exists(path):
         return
     note = json.loads(read_bytes(path))
-    former = Cluster(note["master"])
-    with contextlib.suppress(NoAnswer):
+    former = flink_cluster.Cluster(note["master"])
+    with contextlib.suppress(flink_cluster.NoAnswer):
         job = former.find_job(note["job"])
-        if job is None or job["state"] in ENDED:
+        if job is None or job["state"] in flink_cluster.ENDED:
             return
         if not _end_job(former, note["job"]):
             raise UsageError(
@@ -190,7 +184,7 @@ def _end_former(directory: str) -> None:
             )
 
 
-def cancel(cluster: Cluster, name: str, result: Any) -> None:
+def cancel(cluster: flink_cluster.Cluster, name: str, result: Any) -> None:
     """End a job, even if Flink does not know the job yet, and wait until it has ended."""
     # The job server may be slow to answer, and Flink ends the job without it.
     threading.Thread(target=_cancel_in_server, args=(result,), daemon=True).start()
@@ -203,18 +197,18 @@ def _cancel_in_server(result: Any) -> None:
         result.cancel()
 
 
-def _end_job(cluster: Cluster, name: str) -> bool:
+def _end_job(cluster: flink_cluster.Cluster, name: str) -> bool:
     """Cancel a job as soon as Flink knows it; return True if it has ended or never appeared."""
     until_s = time.monotonic() + _MAY_COME_S
     while True:
         is_last = time.monotonic() >= until_s
         try:
             job = cluster.find_job(name)
-            if job is not None and job["state"] in ENDED:
+            if job is not None and job["state"] in flink_cluster.ENDED:
                 return True
             if job is not None and job["state"] != "CANCELLING":
                 cluster.cancel_job(job["jid"])
-        except NoAnswer:
+        except flink_cluster.NoAnswer:
             # A busy cluster may miss a request.
             if is_last:
                 raise
@@ -236,7 +230,7 @@ class FlinkResult(RemoteResult):
         job: RemoteJob,
         launch: Launch,
         resources: contextlib.ExitStack,
-        cluster: Cluster,
+        cluster: flink_cluster.Cluster,
         expected: Mapping[str, str],
     ) -> None:
         super().__init__(result, job, launch, resources)
@@ -253,10 +247,10 @@ class FlinkResult(RemoteResult):
             return
         self._checked_s = time.monotonic()
         fault = self._reported_fault()
-        with contextlib.suppress(NoAnswer):
+        with contextlib.suppress(flink_cluster.NoAnswer):
             fault = fault or start_fault(self._traces(), self._expected)
         if fault is not None:
-            with contextlib.suppress(TimeoutError, NoAnswer):
+            with contextlib.suppress(TimeoutError, flink_cluster.NoAnswer):
                 self._remote.cancel()
             raise UsageError(fault)
 
@@ -281,7 +275,7 @@ class FlinkResult(RemoteResult):
         except Exception as error:
             text = str(error)
         traces: list[str] = []
-        with contextlib.suppress(NoAnswer):
+        with contextlib.suppress(flink_cluster.NoAnswer):
             job = self._cluster.find_job(self._remote.id)
             if job is not None and job["state"] == "CANCELED":
                 return JobFailed(f"{self._remote} was cancelled")
@@ -294,7 +288,7 @@ class FlinkResult(RemoteResult):
     def _note_facts(self) -> None:
         """Add id, seconds, restarts and counters of the job to `Launch.facts`, for ``job.json``."""
         facts = self._launch.facts.setdefault("flink", {})
-        with contextlib.suppress(NoAnswer):
+        with contextlib.suppress(flink_cluster.NoAnswer):
             job = self._cluster.find_job(self._remote.id)
             if job is not None:
                 # A job that has succeeded was restarted after each failure. Flink's own metric of
@@ -312,7 +306,7 @@ class FlinkResult(RemoteResult):
         while time.monotonic() < until_s:
             if PipelineState.is_terminal(self._result.state):
                 raise self._failure(self._result.state)
-            with contextlib.suppress(NoAnswer):
+            with contextlib.suppress(flink_cluster.NoAnswer):
                 if self._cluster.find_job(self._remote.id) is not None:
                     return
             time.sleep(_LOOK_S)

@@ -36,31 +36,9 @@ from beam_tfrecord.features.cast_to_schema import NoConversion
 from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.options.sources import JsonOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, MAX_VALUE_CHARS, Batch, Reject, bad_value
+from beam_tfrecord.sources import json_text, text_files
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Unit
-from beam_tfrecord.sources.json_text import (
-    LINES,
-    JsonRowError,
-    JsonUnit,
-    Lines,
-    MalformedLine,
-    fault_of,
-    form_of,
-    keys_of,
-    members,
-    misfit_of,
-    parse_rows,
-    read_lines,
-)
 from beam_tfrecord.sources.merge_schemas import joined_schema
-from beam_tfrecord.sources.text_files import (
-    BLOCK_BYTES,
-    TextFiles,
-    batch_of,
-    converted,
-    is_stream,
-    open_text,
-    text_bytes_of,
-)
 
 # A text, as group 1, or a number that is not in the standard of JSON.
 _STRING_OR_ODD = re.compile(rb'("(?:[^"\\]|\\.)*")|NaN|Infinity')
@@ -196,7 +174,7 @@ class Finder:
         self._address = address
         self._decoder: Any = None  # for the known kinds
 
-    def add(self, lines: Lines) -> None:
+    def add(self, lines: json_text.Lines) -> None:
         """Add the kinds of all values in some lines; of malformed lines only the keys."""
         parts = [lines]
         while parts:
@@ -211,7 +189,7 @@ class Finder:
             for number, text in part:
                 self._add_line(text, f"{self._address}{number}")
 
-    def _is_known(self, lines: Lines) -> bool:
+    def _is_known(self, lines: json_text.Lines) -> bool:
         """Return whether the lines have only known keys and kinds; a malformed one may be."""
         if self._parses(lines.text):
             return True
@@ -230,12 +208,12 @@ class Finder:
     def _add_line(self, line: bytes, where: str) -> None:
         self._decoder = None
         try:
-            found = {name: value for name, (value, _) in members(line).items()}
-        except MalformedLine as error:
+            found = {name: value for name, (value, _) in json_text.members(line).items()}
+        except json_text.MalformedLine as error:
             self.fault = self.fault or f"{where} {error}"
             # PyArrow does not check keys without a column, so each key of the line needs one.
             try:
-                self.row.add(keys_of(line), where, is_valid=False)
+                self.row.add(json_text.keys_of(line), where, is_valid=False)
             except RecursionError:
                 raise DataError(f"{where} {error}: correct it, or leave it out") from error
         else:
@@ -284,12 +262,12 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Json(JsonOptions, TextFiles):
+class Json(JsonOptions, text_files.TextFiles):
     """JSON Lines and JSON files, plain or compressed (``.gz .bz2 .zst .lz4 .xz``)."""
 
     kind: ClassVar[str] = "json"
     suffixes: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
-    detail_type: ClassVar[Any] = JsonUnit
+    detail_type: ClassVar[Any] = json_text.JsonUnit
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -299,12 +277,12 @@ class Json(JsonOptions, TextFiles):
         object.__setattr__(self, "types", typed)
 
     def scan(self, chunk: Chunk) -> Scan:
-        form = form_of(chunk.file) if chunk.index == 0 else None
-        if is_stream(chunk.file, "utf-8"):
+        form = json_text.form_of(chunk.file) if chunk.index == 0 else None
+        if text_files.is_stream(chunk.file, "utf-8"):
             return Scan(chunk, _ScanDetail(form, 0, -1))
         newlines, second_line, at = 0, -1, chunk.start
-        with open_text(chunk.file, "utf-8", chunk.start, chunk.stop) as text:
-            while data := text.read(BLOCK_BYTES):
+        with text_files.open_text(chunk.file, "utf-8", chunk.start, chunk.stop) as text:
+            while data := text.read(text_files.BLOCK_BYTES):
                 if second_line < 0 and (found := data.find(b"\n")) >= 0:
                     second_line = at + found + 1
                 newlines += data.count(b"\n")
@@ -314,7 +292,7 @@ class Json(JsonOptions, TextFiles):
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         file, form = scans[0].chunk.file, scans[0].detail.form
         starts = [(0, 1)]
-        if form == LINES:
+        if form == json_text.LINES:
             line = 1
             for scan in scans:
                 second: int = scan.detail.second_line
@@ -323,14 +301,14 @@ class Json(JsonOptions, TextFiles):
                 line += scan.detail.newlines
         stops = [*(start for start, _ in starts[1:]), file.bytes]
         # The names of columns are in the records, too, so records are about as long as the text.
-        ratio = text_bytes_of(file) // max(1, file.bytes)
+        ratio = text_files.text_bytes_of(file) // max(1, file.bytes)
         return [
             Unit(
                 *(file.unit_name(index, len(starts)), file, index, start, stop),
                 rows=None,
                 input_bytes=stop - start,
                 encoded_bytes=max(1, ratio * (stop - start)),
-                detail=JsonUnit(form, line),
+                detail=json_text.JsonUnit(form, line),
             )
             for index, ((start, line), stop) in enumerate(zip(starts, stops, strict=True))
         ]
@@ -338,7 +316,7 @@ class Json(JsonOptions, TextFiles):
     def infer(self, of: Unit) -> JsonInference:
         """Return the kinds (such as text or double) of all values of a unit, by column."""
         finder = Finder(_address_of(of))
-        for lines in read_lines(of):
+        for lines in json_text.read_lines(of):
             finder.add(lines)
         return JsonInference(of.file, of.index, finder.row, finder.fault)
 
@@ -368,22 +346,22 @@ class Json(JsonOptions, TextFiles):
         A key that a row lacks is null. A row that does not fit the schema becomes a reject.
         """
         first_row = 0
-        for lines in read_lines(unit):
+        for lines in json_text.read_lines(unit):
             address = _address(lines, unit, first_row)
             for start in range(0, len(lines), batch_rows):
                 part = lines.part(start, start + batch_rows)
                 yield _batch(unit, schema, part, first_row, address)
                 first_row += len(part)
         if not first_row:
-            yield _batch(unit, schema, Lines(b"", []), 0, None)
+            yield _batch(unit, schema, json_text.Lines(b"", []), 0, None)
 
 
 def _address_of(unit: Unit) -> str:
     """Return the text before the number of a line, or of a row of an array, in messages."""
-    return f"{unit.file.name}{':' if unit.detail.form == LINES else ' row '}"
+    return f"{unit.file.name}{':' if unit.detail.form == json_text.LINES else ' row '}"
 
 
-def _address(lines: Lines, unit: Unit, first_row: int) -> tuple[str, int] | None:
+def _address(lines: json_text.Lines, unit: Unit, first_row: int) -> tuple[str, int] | None:
     """Return the address for `Origin` of some lines; None if a blank line is among them."""
     # Of all lines that were read as one, so that messages do not depend on the size of batches.
     first, last = lines.numbers[0], lines.numbers[-1]
@@ -391,26 +369,32 @@ def _address(lines: Lines, unit: Unit, first_row: int) -> tuple[str, int] | None
 
 
 def _batch(
-    unit: Unit, schema: pa.Schema, lines: Lines, first_row: int, address: tuple[str, int] | None
+    unit: Unit,
+    schema: pa.Schema,
+    lines: json_text.Lines,
+    first_row: int,
+    address: tuple[str, int] | None,
 ) -> Batch:
     """Return the rows of some lines, of which the first is row `first_row` of the unit."""
     partitions = dict(unit.file.partitions)
     fields = [field for field in schema if field.name not in partitions]
     parsed = pa.schema([(field.name, parsed_type(field.name, field.type)) for field in fields])
-    table, wrong = parse_rows(lines, parsed)
-    faults = {row: fault_of(lines.part(row, row + 1).text, parsed) for row in wrong}
+    table, wrong = json_text.parse_rows(lines, parsed)
+    faults = {row: json_text.fault_of(lines.part(row, row + 1).text, parsed) for row in wrong}
     columns, numbers = {}, {}
     for field in fields:
         values = table.column(field.name).combine_chunks()
         columns[field.name], misfits = _column(values, field)
-        faults |= {row: misfit_of(lines.part(row, row + 1).text, field) for row in misfits}
+        faults |= {
+            row: json_text.misfit_of(lines.part(row, row + 1).text, field) for row in misfits
+        }
         if pa.types.is_float32(field.type):
             numbers[field.name] = values
     rejects = {
         row: _reject(unit, first_row + row, lines.numbers[row], fault)
         for row, fault in faults.items()
     }
-    return batch_of(
+    return text_files.batch_of(
         *(unit, schema, columns, first_row, len(lines)),
         address=address,
         numbers=numbers,
@@ -421,7 +405,7 @@ def _batch(
 def _column(values: pa.Array, field: pa.Field) -> tuple[pa.Array, list[int]]:
     """Return a column in its own type, and the rows with a value that does not fit it."""
     try:
-        return converted(values, field.type)
+        return text_files.converted(values, field.type)
     except NoConversion as error:
         with contextlib.suppress(pa.ArrowException, TypeError, ValueError):
             # Arrow converts nothing to lists of nulls alone, but Python does.
@@ -430,7 +414,7 @@ def _column(values: pa.Array, field: pa.Field) -> tuple[pa.Array, list[int]]:
         raise not_readable(field.name, field.type) from error
 
 
-def _reject(unit: Unit, row: int, number: int, fault: JsonRowError) -> Reject:
+def _reject(unit: Unit, row: int, number: int, fault: json_text.JsonRowError) -> Reject:
     where = f"{_address_of(unit)}{number}"
     if fault.column:
         cure = "correct it, or choose another type by --types or --schema"

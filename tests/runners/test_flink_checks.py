@@ -90,7 +90,7 @@ def test_a_pipeline_takes_the_flags_of_the_command(words, monkeypatch):
     def refuse(name, address):
         raise UsageError(f"{name} is {address}")
 
-    monkeypatch.setattr("beam_tfrecord.runners.flink.cluster_of", lambda at: refuse("master", at))
+    monkeypatch.setattr(flink_cluster, "cluster_of", lambda at: refuse("master", at))
     for spelled in (words, [word.replace("-master", "_master") for word in words]):
         with pytest.raises(UsageError, match="master is h:1"):
             bt.pipeline("flink", options=spelled)

@@ -31,6 +31,7 @@ from beam_tfrecord.features.arrow_types import type_of_column
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
+from beam_tfrecord.sources import text_files
 from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Scan, Source, Unit, altered
 from beam_tfrecord.sources.csv.formats import check_columns, check_formats
 from beam_tfrecord.sources.csv.read import CsvUnit, infer_unit, read_unit
@@ -52,13 +53,6 @@ from beam_tfrecord.sources.csv.types import (
     remarks_of,
 )
 from beam_tfrecord.sources.merge_schemas import join_by_name, text_partitions
-from beam_tfrecord.sources.text_files import (
-    TextFiles,
-    codec_name,
-    is_stream,
-    open_text,
-    text_bytes_of,
-)
 
 _DELIMITERS = (";", "\t", "|", ",")
 
@@ -69,7 +63,7 @@ class _ScanDetail(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Csv(CsvOptions, TextFiles):
+class Csv(CsvOptions, text_files.TextFiles):
     """CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``, ``.xz``)."""
 
     kind: ClassVar[str] = "csv"
@@ -94,7 +88,7 @@ class Csv(CsvOptions, TextFiles):
         object.__setattr__(self, "types", typed)
         if self.skip_lines < 0:
             raise UsageError(f"skip_lines is {self.skip_lines}: pass 0 or more")
-        codec_name(self.encoding)
+        text_files.codec_name(self.encoding)
         check_formats(self)
         dialect_of(self, "")
 
@@ -115,20 +109,20 @@ class Csv(CsvOptions, TextFiles):
         # A chunk that begins later does not begin inside the header, which is much shorter.
         header = self._header(file) if chunk.start < UNIT_BYTES else Header((), 0)
         found = None
-        if not is_stream(file, self.encoding):
+        if not text_files.is_stream(file, self.encoding):
             start = min(max(chunk.start, header.stop), chunk.stop)
-            with open_text(file, self.encoding, max(start - 1, 0), chunk.stop) as text:
+            with text_files.open_text(file, self.encoding, max(start - 1, 0), chunk.stop) as text:
                 after_cr = start > 0 and text.read(1) == b"\r"
                 found = scan_chunk(text, start, dialect_of(self, file.path), after_cr=after_cr)
         return Scan(chunk, _ScanDetail(header, found))
 
     def _header(self, file: InputFile) -> Header:
-        with open_text(file, self.encoding, 0, file.bytes) as text:
+        with text_files.open_text(file, self.encoding, 0, file.bytes) as text:
             return read_header(text, file, self)
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
         file, header = scans[0].chunk.file, scans[0].detail.header
-        if is_stream(file, self.encoding):
+        if text_files.is_stream(file, self.encoding):
             # Nobody has counted the lines and rows of a stream.
             stop = max(header.stop, file.bytes)
             whole = TextSlice(header.stop, stop, None, header.lines + 1, rows_are_lines=False)
@@ -142,7 +136,7 @@ class Csv(CsvOptions, TextFiles):
                 *(file.unit_name(index, len(slices)), file, index, part.start, part.stop),
                 rows=part.rows,
                 input_bytes=part.stop - part.start,
-                encoded_bytes=2 * text_bytes_of(file)
+                encoded_bytes=2 * text_files.text_bytes_of(file)
                 if part.rows is None
                 else part.rows * fixed + part.stop - part.start,
                 detail=CsvUnit(header.names, part.line, part.rows_are_lines),
