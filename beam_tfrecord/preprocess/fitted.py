@@ -23,6 +23,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, UsageError
@@ -62,24 +63,14 @@ class Description:
     steps: tuple[Any, ...] = ()
 
     def dumps(self) -> str:
-        """Return the description as JSON text."""
-        value = dataclasses.asdict(self)
-        value = {"ports": value.pop("inputs"), **value}
-        return json.dumps(value, default=sorted, indent=1, ensure_ascii=False) + "\n"
+        """Return the JSON of the description, which ends with a newline."""
+        text = msgspec.json.encode(self, order="deterministic")
+        return msgspec.json.format(text, indent=1).decode() + "\n"
 
     @classmethod
     def loads(cls, text: str) -> Description:
-        """Return the description in the JSON text of `dumps`."""
-        value = json.loads(text)
-        outputs = value["outputs"]
-        return cls(
-            inputs=tuple(TensorColumn(**column) for column in value["ports"]),
-            outputs=None if outputs is None else tuple(outputs),
-            drop=tuple(value["drop"]),
-            keeps_rest=value["keeps_rest"],
-            steps=tuple(value["steps"]),
-            **{name: frozenset(value[name]) for name in ("unchanged", "scalars", "text")},
-        )
+        """Return the description that `dumps` made a text of."""
+        return msgspec.json.decode(text, type=cls)
 
     @property
     def used(self) -> frozenset[str]:
