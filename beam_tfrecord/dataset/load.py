@@ -28,7 +28,7 @@ from beam_tfrecord.loading.epochs import Division, Epochs, order_of
 from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import Rows, ShardFiles
 from beam_tfrecord.loading.value_text import short_text
-from beam_tfrecord.loading.values import arrays_of, memory_mapped, with_defaults
+from beam_tfrecord.loading.values import arrays_of, with_defaults
 from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
 from beam_tfrecord.storage import absolute_path, exists, is_remote, is_web, shown_path
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from beam_tfrecord.stats.statistics import Statistics
 
 # Number of rows to decode at a time when writing columns to memory-mapped files.
-_MEMMAP_BATCH_ROWS = 65_536
 # A notebook shows charts of datasets up to this size, which it reads.
 _SMALL_ROWS, _SMALL_BYTES, _THUMBNAILS, _HEAD = 100_000, 64 * 10**6, 8, 5
 
@@ -131,39 +130,6 @@ class Dataset(Rows):
         """
         schema = with_defaults(self.schema, {} if defaults is None else defaults)
         return arrays_of(self.arrow(), schema)
-
-    def memmap(
-        self, directory: str | os.PathLike[str], *, defaults: Mapping[str, Any] | None = None
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Return all rows as read-only memory-mapped arrays, with the types of `numpy`.
-
-        The first call writes the files of the arrays to `directory`. A later call writes them again
-        if the dataset, the columns or the defaults differ, or if a file has another size or time.
-        The values in the files are not checked, so damage of the storage device is not found.
-        Remove the directory to have the files written again.
-
-        Args:
-            directory: Directory for the files, for this dataset alone.
-            defaults: Replacements of missing values, by column. Other columns use the default in
-                the schema.
-
-        Raises:
-            UsageError: Values of a column have no fixed width, or are missing without a default.
-            DataError: The dataset was replaced, or another process writes other rows there.
-        """
-        defaults = {} if defaults is None else defaults
-        return memory_mapped(
-            directory,
-            self.batches(_MEMMAP_BATCH_ROWS),
-            empty=self.files.arrow_schema(self.schema.names).empty_table(),
-            schema=with_defaults(self.schema, defaults),
-            identity={
-                "rows": len(self),
-                "content": self.content,
-                "columns": list(self.schema.names),
-                "defaults": {name: repr(value) for name, value in sorted(defaults.items())},
-            },
-        )
 
     def torch(
         self,

@@ -1,16 +1,11 @@
 """Converts columns of Arrow data to Python values and to NumPy arrays.
 
-The arrays are in memory or in memory-mapped files.
+The arrays are in memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
-import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.errors import DataError, UsageError
+from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_to_tf import typed_scalar
 from beam_tfrecord.features.arrow_types import item_and_shape
 from beam_tfrecord.features.feature import Feature
@@ -265,97 +260,3 @@ def rebatch(batches: Iterable[pa.RecordBatch], batch_rows: int) -> Iterator[pa.R
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-# This file marks complete arrays: it is written last, and names the data that they hold.
-_MARK = "memmap.json"
-
-
-def memory_mapped(
-    directory: str | os.PathLike[str],
-    batches: Iterable[pa.RecordBatch | pa.Table],
-    *,
-    empty: pa.RecordBatch | pa.Table,
-    schema: Schema,
-    identity: Mapping[str, Any],
-) -> dict[str, npt.NDArray[Any]]:
-    """Return every column as a read-only memory-mapped array, shape `[rows, …]`.
-
-    The files are written first, unless the directory already has files of the same identity.
-    """
-    path = os.fspath(directory)
-    if (arrays := _mapped(path, identity)) is None:
-        os.makedirs(path, exist_ok=True)
-        # Complete files replace old ones by renaming: other processes may have mapped these.
-        with tempfile.TemporaryDirectory(dir=path, prefix=".part-") as temporary:
-            every = iter(batches)
-            every = itertools.chain([next(every, empty)], every)
-            columns = (arrays_of(batch, schema) for batch in every)
-            _write_columns(temporary, columns, identity["rows"])
-            _move_columns(temporary, path, identity)
-        arrays = _mapped(path, identity)
-    if arrays is None:
-        raise DataError(
-            f"{path!r} was changed while it was written: give each dataset a directory of its own"
-        )
-    return arrays
-
-
-def _mapped(path: str, identity: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]] | None:
-    """Map the columns; return None if files are missing, incomplete, or of another identity."""
-    try:
-        arrays = {
-            name: np.load(_column_file(path, number), mmap_mode="r")
-            for number, name in enumerate(identity["columns"])
-        }
-        # Read after mapping: if another process replaces files now, the mapped ones stay.
-        with open(os.path.join(path, _MARK), encoding="utf-8") as file:
-            is_same = json.load(file) == {**identity, "files": _file_states(path, len(arrays))}
-    except (OSError, ValueError):
-        return None
-    return arrays if is_same else None
-
-
-def _column_file(path: str, number: int) -> str:
-    return os.path.join(path, f"{number}.npy")
-
-
-def _file_states(path: str, count: int) -> list[list[int]]:
-    """Return the size and the modification time (in ns) of every column's file."""
-    states = (os.stat(_column_file(path, number)) for number in range(count))
-    return [[state.st_size, state.st_mtime_ns] for state in states]
-
-
-def _write_columns(path: str, batches: Iterable[Mapping[str, npt.NDArray[Any]]], rows: int) -> None:
-    """Write a file for every column of `batches`."""
-    at = 0
-    files: dict[str, npt.NDArray[Any]] = {}
-    for arrays in batches:
-        for number, (name, values) in enumerate(arrays.items()):
-            if values.dtype == object:
-                raise UsageError(
-                    f"values of column {name!r} have no fixed width: leave it out with "
-                    "load(columns=[…])"
-                )
-            if name not in files:
-                shape = (rows, *values.shape[1:])
-                files[name] = np.lib.format.open_memmap(
-                    _column_file(path, number), "w+", values.dtype, shape
-                )
-            files[name][at : at + len(values)] = values
-        at += len(values)
-    for values in files.values():
-        values.flush()  # type: ignore[attr-defined]
-
-
-def _move_columns(temporary: str, path: str, identity: Mapping[str, Any]) -> None:
-    """Rename complete files from a temporary directory to `path`, and write their identity last."""
-    mark, count = os.path.join(path, _MARK), len(identity["columns"])
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(mark)
-    for number in range(count):
-        os.replace(_column_file(temporary, number), _column_file(path, number))
-    written = os.path.join(temporary, _MARK)
-    with open(written, "w", encoding="utf-8") as file:
-        json.dump({**identity, "files": _file_states(path, count)}, file)
-    os.replace(written, mark)

@@ -82,10 +82,6 @@ def _arrow(out):
     yield bt.load(out).arrow()["of"].to_pylist()
 
 
-def _memmap(out):
-    yield bt.load(out, columns=["of"]).memmap(out.with_name("map"))["of"].tolist()
-
-
 def _torch(out):
     for batch in bt.load(out).torch(7):
         yield batch["of"].tolist()
@@ -109,7 +105,6 @@ READERS = {
     "examples": Reader(_examples),
     "arrow": Reader(_arrow),
     "numpy": Reader(functools.partial(_at_once, "numpy")),
-    "memmap": Reader(_memmap),
     "torch": Reader(_torch),
     "of_shards": Reader(_parts),
 }

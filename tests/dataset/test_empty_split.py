@@ -33,7 +33,6 @@ def test_it_is_loaded_with_its_types(path, test):
         "y": (np.int64, (0,)),
     }
     assert test.arrow().schema.names == ["x", "y"]
-    assert len(test.memmap(path.parent / "map")["x"]) == 0
 
 
 def test_verify_and_repair_keep_it(path, tmp_path):

@@ -151,13 +151,12 @@ def test_all_columns_with_missing_numbers_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "convert", ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow")), "memmap"]
+    "convert", ["numpy", pytest.param("tf", marks=pytest.mark.xdist_group("tensorflow"))]
 )
 @pytest.mark.parametrize("defaults", [0, 5, "x"])
 def test_defaults_are_a_dict(path, convert, defaults):
-    arguments = [path / "map"] if convert == "memmap" else []
     with pytest.raises(UsageError, match=f"defaults is {defaults!r}: pass a dict by column, as"):
-        getattr(load(path, split="test"), convert)(*arguments, defaults=defaults)
+        getattr(load(path, split="test"), convert)(defaults=defaults)
 
 
 @pytest.mark.xdist_group("tensorflow")

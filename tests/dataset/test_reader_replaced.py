@@ -199,30 +199,3 @@ def test_a_stage_without_its_manifest_is_none_while_a_job_is_there(tmp_path):
     (tmp_path / ".tmp-0123456789abcdef").mkdir()
     with pytest.raises(UsageError, match="a job is writing there, or was stopped"):
         load(tmp_path)
-
-
-def test_mapped_columns_stay_what_they_are(two, tmp_path):
-    old = load(two[0]).memmap(tmp_path / "map")["of"]
-    replace(*two)
-    new = load(two[0]).memmap(tmp_path / "map")["of"]
-    assert (set(old.tolist()), set(new.tolist())) == ({1}, {2})
-
-
-def test_mapped_columns_of_changed_parquet_files_are_written_anew(tmp_path):
-    for value in (1, 2):
-        pq.write_table(of(value), tmp_path / "of.parquet")
-        mapped = load(tmp_path / "of.parquet").memmap(tmp_path / "map")
-        assert set(mapped["of"].tolist()) == {value}
-
-
-@pytest.mark.parametrize("change", ["a bit", "cut", "removed"])
-def test_mapped_columns_that_were_changed_are_written_anew(change, two, tmp_path):
-    load(two[0]).memmap(tmp_path / "map")
-    file = tmp_path / "map" / "0.npy"
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    if change == "removed":
-        file.unlink()
-    else:
-        file.write_bytes(data if change == "a bit" else data[:-8])
-    assert set(load(two[0]).memmap(tmp_path / "map")["of"].tolist()) == {1}
