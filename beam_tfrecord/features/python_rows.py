@@ -25,7 +25,7 @@ def python_rows(batch: pa.RecordBatch, *, shaped: bool = False) -> list[dict[str
 
     Tensors are arrays of their shape if `shaped`, else flat lists, which functions may change.
     """
-    types = [arrow for top in batch.schema.types for arrow in _types_in(top)]
+    types = [arrow for top in batch.schema.types for arrow in types_in(top)]
     if not any(_is_time(arrow) or (shaped and _is_tensor(arrow)) for arrow in types):
         return list(batch.to_pylist())
     columns = [
@@ -41,7 +41,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
     A time of day in nanoseconds is the timedelta64 since midnight.
     """
-    arrow, types = column.type, list(_types_in(column.type))
+    arrow, types = column.type, list(types_in(column.type))
     if _is_tensor(arrow):
         dtype, lists = numpy_dtype(arrow.value_type), column.storage.to_pylist()
         if column.storage.flatten().null_count:
@@ -79,14 +79,14 @@ def _is_tensor(arrow: pa.DataType) -> bool:
     return isinstance(arrow, pa.FixedShapeTensorType)
 
 
-def _types_in(arrow: pa.DataType) -> Iterator[pa.DataType]:
+def types_in(arrow: pa.DataType) -> Iterator[pa.DataType]:
     """Yield a type and the types inside of it."""
     yield arrow
     inner = [arrow.field(index).type for index in range(arrow.num_fields)]
     if pa.types.is_dictionary(arrow):
         inner.append(arrow.value_type)
     for one in inner:
-        yield from _types_in(one)
+        yield from types_in(one)
 
 
 def times_of(column: pa.Array) -> npt.NDArray[Any]:

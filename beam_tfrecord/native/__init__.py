@@ -24,6 +24,7 @@ from beam_tfrecord.native._records import (
     masked_crc32c,
     scan_frames,
     scan_run,
+    shortest_doubles,
     sort_records,
     xxh64,
 )

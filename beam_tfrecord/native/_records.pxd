@@ -97,6 +97,7 @@ cdef extern from "decode.h" nogil:
         Vec features
     int bt_decode(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,
                   DecodedColumn *columns, int64_t column_count, DecodeFault *fault)
+    void bt_shortest_doubles(const float *values, int64_t count, double *out)
     int bt_discover(const uint8_t *data, size_t data_bytes, const int64_t *starts, int64_t records,
                     Discovery *discovery, uint64_t seed, uint64_t *hashes, DecodeFault *fault)
     void bt_discovery_free(Discovery *discovery)

@@ -86,6 +86,9 @@ def decode(
         ValueError: A record is not an Example, or has a feature of another kind.
     """
 
+def shortest_doubles(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Return the double nearest to the shortest decimal that rounds to each float32."""
+
 def discover(
     data: Any, starts: _Int64s, hashes: _UInt64s | None = None, seed: int = 0
 ) -> dict[bytes, Found]:

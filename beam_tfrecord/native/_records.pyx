@@ -375,6 +375,15 @@ def decode(data, const int64_t[::1] starts, features):
     return [decoding.take(i) for i in range(decoding.count)]
 
 
+def shortest_doubles(const float[::1] values):
+    out = np.empty(values.shape[0], np.float64)
+    cdef double[::1] doubles = out
+    if out.size:
+        with nogil:
+            bt_shortest_doubles(&values[0], values.shape[0], &doubles[0])
+    return out
+
+
 cdef class _Discovering:
     cdef Discovery found
 

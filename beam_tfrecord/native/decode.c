@@ -1,5 +1,9 @@
 #include "decode.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "canonical.h"
 #include "utf8.h"
 #include "xxh64.h"
@@ -240,6 +244,71 @@ int bt_decode(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t 
     vec_free(&decoder.index.slots);
     vec_free(&decoder.order.keys);
     return result;
+}
+
+/* Doubles that were rounded to float32. */
+
+/* Those up to 10^22 are exact. */
+static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,
+                                1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17,
+                                1e18, 1e19, 1e20, 1e21, 1e22, 1e23, 1e24};
+enum { EXACT_POWER = 22 };
+
+BT_INLINE double scaled(double value, int power) {
+    if (power > EXACT_POWER) value *= POWERS[EXACT_POWER], power -= EXACT_POWER;
+    if (power < -EXACT_POWER) value /= POWERS[EXACT_POWER], power += EXACT_POWER;
+    return power < 0 ? value / POWERS[-power] : value * POWERS[power];
+}
+
+/* The double nearest to `whole` times a power of ten. */
+BT_INLINE double decimal(double whole, int power) {
+    if (BT_LIKELY(-EXACT_POWER <= power && power <= EXACT_POWER)) return scaled(whole, power);
+    char text[32];
+    snprintf(text, sizeof text, "%.0fe%d", whole, power);
+    return strtod(text, NULL);
+}
+
+/* The same as `shortest` for numbers with fewer bits than others. */
+static double shortest_subnormal(float value) {
+    char text[32];
+    for (int digits = 0;; digits++) {
+        snprintf(text, sizeof text, "%.*e", digits, value);
+        double found = strtod(text, NULL);
+        if ((float)found == value || digits == 8) return found;
+    }
+}
+
+/* The double nearest to the decimal of fewest digits that rounds to `value`, and of several to the
+ * one nearest to `value`. */
+static double shortest(float value) {
+    float size = fabsf(value);
+    if (size < 0x1p24f && size == (float)(int32_t)size) return value;
+    uint32_t bits;
+    memcpy(&bits, &size, sizeof bits);
+    int exponent = (int)(bits >> 23) - 127; /* size is from 2^exponent to 2^(exponent + 1) */
+    if (exponent == 128) return value;
+    if (exponent == -127) return shortest_subnormal(value);
+    /* Above a power of two the next float32 is twice as far away as below: there, a decimal may be
+     * near enough that is not the nearest one. */
+    int more = (bits & 0x7fffff) == 0;
+    /* Size times 10^power has six digits, so that trailing zeros stand for fewer. */
+    int power = 5 - ((exponent * 1233) >> 12);
+    if (scaled(size, power) >= 1e6) power--;
+    for (int digits = 6; digits <= 9; digits++, power++) {
+        double exact = scaled(size, power), reach = exact * 0x1.001p-24;
+        double whole = exact + 0x1.8p52 - 0x1.8p52;
+        for (double end = whole + more; whole <= end; whole++) {
+            /* Half the distance to the next float32 is at most size / 2^24. */
+            if (fabs(whole - exact) > reach) continue;
+            double found = decimal(whole, -power);
+            if ((float)found == size) return copysign(found, value);
+        }
+    }
+    return value;
+}
+
+void bt_shortest_doubles(const float *values, int64_t count, double *out) {
+    for (int64_t i = 0; i < count; i++) out[i] = shortest(values[i]);
 }
 
 /* Names, kinds and value counts of all features that records have. */

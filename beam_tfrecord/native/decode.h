@@ -24,6 +24,9 @@ typedef struct {
 int bt_decode(const uint8_t *data, size_t bytes, const int64_t *starts, int64_t records,
               DecodedColumn *columns, int64_t column_count, DecodeFault *fault);
 
+/* The double nearest to the shortest decimal that rounds to each float32. */
+void bt_shortest_doubles(const float *values, int64_t count, double *out);
+
 /* A feature seen in the records. */
 typedef struct {
     Span name; /* in the data */

@@ -122,3 +122,18 @@ def test_a_run_that_is_cut_is_refused():
     for cut in [*range(1, 25), *range(26, 52)]:
         with pytest.raises(ValueError, match=f"run entry at byte {0 if cut < 25 else 25} "):
             native.scan_run(out[:cut])
+
+
+def test_shortest_doubles_print_as_numpy_prints_float32():
+    rng = np.random.default_rng(0)
+    exponents = np.arange(512, dtype=np.uint32) << 23  # of both signs
+    ends = [exponents + np.uint32(bits) for bits in (0, 1, 2, 2**22, 2**23 - 1)]
+    digits, powers = rng.integers(1, 10, 20_000), 10.0 ** rng.integers(-30, 20, 20_000)
+    decimals = rng.integers(1, 10**digits) * powers
+    drawn = rng.integers(0, 2**32, 20_000, np.uint32), np.arange(2_000, dtype=np.uint32)
+    bits = np.concatenate([*ends, *drawn, decimals.astype(np.float32).view(np.uint32)])
+    values = bits.view(np.float32)
+    values = values[~np.isnan(values)]
+    found = native.shortest_doubles(values)
+    assert list(map(repr, found.tolist())) == [repr(float(str(value))) for value in values]
+    assert found.astype(np.float32).tobytes() == values.tobytes()
