@@ -16,6 +16,7 @@ from beam_tfrecord.jobs.api import extract as extract
 from beam_tfrecord.jobs.api import plan as plan
 from beam_tfrecord.jobs.api import schema as schema
 from beam_tfrecord.jobs.api import write as write
+from beam_tfrecord.jobs.export import export as export
 from beam_tfrecord.preprocess.fit_and_apply import Preprocess as Preprocess
 from beam_tfrecord.rows.batch import Batch as Batch
 from beam_tfrecord.runners.start import pipeline as pipeline

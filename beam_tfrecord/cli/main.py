@@ -23,7 +23,7 @@ from beam_tfrecord.base.scratch import remove_scratch
 from beam_tfrecord.cli.base import SIGNALS, Failure, signal_handler, stdout_failure
 from beam_tfrecord.cli.dataset_commands import DATASET_COMMANDS
 from beam_tfrecord.cli.help import write_sections
-from beam_tfrecord.cli.job_commands import JOB_COMMANDS, stats
+from beam_tfrecord.cli.job_commands import JOB_COMMANDS, export, stats
 from beam_tfrecord.cli.log import LOGGER, CommandLog, print_error
 from beam_tfrecord.errors import BeamTFRecordError, options_named_by
 
@@ -108,7 +108,10 @@ def _failure(error: BaseException) -> Failure:
     return Failure(f"unexpected {name}{message} (run with --debug for the traceback)", 2)
 
 
-_COMMANDS = {"Write datasets": JOB_COMMANDS, "Read and check datasets": (*DATASET_COMMANDS, stats)}
+_COMMANDS = {
+    "Write datasets": JOB_COMMANDS,
+    "Read and check datasets": (*DATASET_COMMANDS, stats, export),
+}
 
 
 @click.group(

@@ -17,6 +17,7 @@ UPPER_LAYERS = {
     "beam_tfrecord.exchange.write_steps",
     "beam_tfrecord.jobs.api",
     "beam_tfrecord.jobs.compose",
+    "beam_tfrecord.jobs.export",
     "beam_tfrecord.jobs.statistics_job",
     "beam_tfrecord.preprocess.operations",
     "beam_tfrecord.preprocess.fit_and_apply",
