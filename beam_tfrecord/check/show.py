@@ -17,6 +17,7 @@ from beam_tfrecord.dataset.record_files import RecordFiles
 from beam_tfrecord.features.arrow_types import type_from_json, type_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_rows import python_values, types_in
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import beside_manifest
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
@@ -100,14 +101,17 @@ def head(
 ) -> list[dict[str, Any]]:
     """Return the first `n` rows of a dataset, or of one split, as dicts of Python values."""
     dataset = load(path, split=split)
-    return with_short_floats(itertools.islice(dataset.rows(), n), dataset.schema.features)
+    rows, is_rounded = dataset.rows(), isinstance(dataset.files, RecordFiles)
+    return with_short_floats(itertools.islice(rows, n), dataset.schema, is_rounded=is_rounded)
 
 
 def with_short_floats(
-    rows: Iterable[Mapping[str, Any]], fields: Iterable[Feature | pa.Field]
+    rows: Iterable[Mapping[str, Any]], schema: Schema, *, is_rounded: bool = False
 ) -> list[dict[str, Any]]:
-    """Return rows in which the floats of columns with float32 print as briefly as these."""
-    names = {of.name for of in fields if not set(SINGLES).isdisjoint(types_in(of.type))}
+    """Return rows in which floats of float32, by type or since they were rounded, print shortly."""
+    singles = {*SINGLES, *([pa.float64()] if is_rounded else [])}
+    features = (of for of in schema.features if of.store == "auto")
+    names = {of.name for of in features if not singles.isdisjoint(types_in(of.type))}
     return [{n: short_floats(v) if n in names else v for n, v in row.items()} for row in rows]
 
 

@@ -129,7 +129,7 @@ def head(
     if split is None and not is_dataset(inputs, flags):
         found = _preview(inputs, flags, n=count)
         every = (row for batch in found.rows for row in python_rows(batch, shaped=True))
-        rows = rendering.with_short_floats(every, found.schema.features)
+        rows = rendering.with_short_floats(every, found.schema)
         total = found.examples
     else:
         dataset = _single(inputs)

@@ -22,6 +22,7 @@ from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.output_writers import checked_file_schema
 from beam_tfrecord.features.arrow_types import is_binary, type_text
 from beam_tfrecord.features.python_rows import python_rows
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.rejects import HashedSink
 from beam_tfrecord.format.stage import staged_schema, to_file
 from beam_tfrecord.images import ImageError
@@ -196,7 +197,7 @@ class _ExportShard(beam.DoFn):
             if self._to == "images":
                 file.write(json.dumps(list(self._images(rows, split, number))).encode())
             elif self._to == "jsonl":
-                _write_jsonl(rows, files.arrow_schema(names), file)
+                _write_jsonl(rows, self._dataset.schema, file)
             else:
                 _write_table(rows, files.arrow_schema(names), file, self._to)
 
@@ -246,7 +247,7 @@ def _write_table(rows: Iterator[Any], schema: pa.Schema, file: WholeFile, to: st
             writer.write_batch(held)
 
 
-def _write_jsonl(rows: Iterator[pa.RecordBatch], schema: pa.Schema, file: WholeFile) -> None:
+def _write_jsonl(rows: Iterator[pa.RecordBatch], schema: Schema, file: WholeFile) -> None:
     for batch in rows:
         for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
             some = python_rows(batch.slice(start, _ROWS_AT_ONCE))

@@ -45,8 +45,8 @@ class Decoder:
 
     Decoding restores null and empty lists, zeros and missing values as they were. Three things
     change: a struct whose fields are all null becomes a null struct, float64 and decimals that are
-    stored as float_list are rounded to float32, and a dictionary becomes its values. If float64 was
-    rounded, the shortest decimal that rounds to the float32 stands for it.
+    stored as float_list are rounded to float32, and a dictionary becomes its values. If a single
+    float64 was rounded, the shortest decimal that rounds to the float32 stands for it.
     """
 
     def __init__(self, schema: Schema, columns: Iterable[str] | None = None) -> None:
@@ -157,7 +157,7 @@ class _Builder(NamedTuple):
         found = self.decoded[column.name]
         if not column.depth:
             return _Built(self._scalars(column, arrow, found))
-        values = self._from_tf(found, arrow, column)
+        values = _values_from_tf(found, arrow, column)
         missing = None if found.present.all() else found.present == 0
         if column.shape is not None:
             count, counts = math.prod(column.shape), np.diff(found.row_offsets)
@@ -190,17 +190,18 @@ class _Builder(NamedTuple):
     def _scalars(self, column: TFColumn, arrow: pa.DataType, found: Any) -> pa.Array:
         counts = np.diff(found.row_offsets)
         _check_counts(counts, counts <= 1, column.name, "one: make it a list in the schema")
-        values = self._from_tf(found, arrow, column)
+        values = self._scalars_from_tf(found, arrow, column)
         if len(values) == len(counts):
             return values
         indices = np.where(counts > 0, found.row_offsets[:-1], 0)
         return values.take(pa.array(indices, mask=counts == 0))
 
-    def _from_tf(self, found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
+    def _scalars_from_tf(self, found: Any, arrow: pa.DataType, column: TFColumn) -> pa.Array:
         observed = self.feature.observed
         is_rounded = observed is None or observed.max_relative_error > 0
         if pa.types.is_float64(arrow) and column.kind == FLOAT and is_rounded:
-            # They were decimals of few digits more often than doubles of as many bits.
+            # They were decimals of few digits more often than doubles of as many bits. Numbers in
+            # lists are not: embeddings would take ten times as long.
             return pa.array(native.shortest_doubles(found.values))
         return _values_from_tf(found, arrow, column)
 
@@ -219,7 +220,7 @@ class _Builder(NamedTuple):
             _check(np.diff(found.row_offsets) == ~missing, name, "not one bytes value")
             data, sizes = found.values, np.diff(found.value_offsets)
         else:
-            numbers = self._from_tf(found, column.type, column).to_numpy(zero_copy_only=False)
+            numbers = _values_from_tf(found, column.type, column).to_numpy(zero_copy_only=False)
             data = np.ascontiguousarray(numbers, arrow.dtype).view(np.uint8)
             sizes = np.diff(found.row_offsets)[~missing] * arrow.dtype.itemsize
         shapes = self.decoded[names[SHAPE]] if SHAPE in names else None
