@@ -12,6 +12,8 @@ from beam_tfrecord.errors import BeamTFRecordError as BeamTFRecordError
 from beam_tfrecord.features.feature import Feature as Feature
 from beam_tfrecord.features.schema import Schema as Schema
 from beam_tfrecord.format.manifest import Manifest as Manifest
+from beam_tfrecord.jobs.api import append as append
+from beam_tfrecord.jobs.api import compact as compact
 from beam_tfrecord.jobs.api import extract as extract
 from beam_tfrecord.jobs.api import plan as plan
 from beam_tfrecord.jobs.api import schema as schema

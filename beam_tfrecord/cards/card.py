@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jinja2
@@ -26,9 +26,14 @@ from beam_tfrecord.check.verify_examples import DuplicateFinder
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_list
-from beam_tfrecord.format.job_file import JOB_NAME, read_job
-from beam_tfrecord.format.manifest import BY_COLUMN, beside_manifest, manifest_path
-from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects
+from beam_tfrecord.format.job_file import read_job
+from beam_tfrecord.format.manifest import (
+    BY_COLUMN,
+    beside_manifest,
+    generation_files,
+    manifest_path,
+)
+from beam_tfrecord.format.rejects import load_rejects
 from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.format.tally import duplicate_lines
 from beam_tfrecord.frameworks.reading_programs import reading_code
@@ -127,7 +132,9 @@ def _about(file: str, given: Mapping[str, str | None]) -> dict[str, str]:
 def _page(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> dict[str, Any]:
     """Return what the template needs for the card of one dataset."""
     shown, stats = show(path), dataset.stats()
-    job = read_job(beside_manifest(path, JOB_NAME)) if exists(manifest_path(path)) else {}
+    file = manifest_path(path)
+    files = generation_files(file, dataset.manifest) if exists(file) else []
+    jobs = [read_job(job) for job, *_ in files]
     label = label if label in dataset.schema.names else label_name(dataset.schema)
     views = feature_views(stats, dataset.schema, label)
     found = {view["feature"].name: view["found"] for view in views}
@@ -145,14 +152,17 @@ def _page(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> 
             for name, of in shown["splits"].items()
         ],
         "shared": _shared_examples(dataset),
-        "notes": [*notes_on(stats, views, label), *_job_warnings(job)],
+        "notes": [
+            *notes_on(stats, views, label),
+            *(line for job in jobs for line in _job_warnings(job)),
+        ],
         "pictures": pictures(dataset, found, label),
         "features": views,
         "columns": dataset.schema.features[:_SAMPLE_COLUMNS],
         "more_columns": max(len(dataset.schema.features) - _SAMPLE_COLUMNS, 0),
         "rows": _sample_rows(dataset),
-        "rejects": _rejects(path) if shown["rejected_rows"] else {},
-        "made": _made(shown, job),
+        "rejects": _rejects(rejects for _, *of in files for rejects in of),
+        "made": _made(shown, jobs[0] if jobs else {}),
         "programs": _programs(path, dataset, label, found),
     }
 
@@ -233,10 +243,10 @@ def _sample_rows(dataset: Dataset) -> list[tuple[int, list[Any]]]:
     ]
 
 
-def _rejects(path: str | os.PathLike[str]) -> dict[str, list[dict[str, Any]]]:
+def _rejects(files: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the rejects by column and reason, those of the most frequent reason first."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in load_rejects(beside_manifest(path, REJECTS_FILE)).to_pylist():
+    for row in load_rejects(files).to_pylist():
         reason = ": ".join(cell(row[key]) for key in ("column", "code") if row[key])
         groups.setdefault(reason, []).append(row)
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))

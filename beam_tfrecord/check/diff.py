@@ -20,7 +20,8 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.arrow_types import type_text
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.manifest import BY_BYTES, Manifest, Split
+from beam_tfrecord.format.generations import Split
+from beam_tfrecord.format.manifest import BY_BYTES, Manifest
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.loading.value_text import json_value
 from beam_tfrecord.native.values import UInt64Array
@@ -266,7 +267,7 @@ def _notes(a: Manifest, b: Manifest) -> Iterator[str]:
         if name in b.splits:
             shards = len(a.splits[name].shards), len(b.splits[name].shards)
             yield from _unequal(f"number of shards of split {name}", *shards)
-    yield from _unequal("number of rejected rows", a.rejects.get("rows"), b.rejects.get("rows"))
+    yield from _unequal("number of rejected rows", a.rejected_rows, b.rejected_rows)
 
 
 def _unequal(what: str, before: Any, after: Any) -> Iterator[str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 from isal import isal_zlib
 
 from beam_tfrecord import native, storage
@@ -25,11 +26,11 @@ from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
+from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.layout import ShardNames, shard_suffix
-from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, Shard, Split, manifest_path
+from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, manifest_path
 from beam_tfrecord.format.rejects import (
-    REJECTS_FILE,
     REJECTS_SCHEMA,
     SAVED_FILE,
     SavedRejects,
@@ -41,7 +42,8 @@ from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.native.values import Int64Array, UInt8Array
-from beam_tfrecord.publish.transaction import Publication, give_up, put_in_place
+from beam_tfrecord.publish.publication import Publication
+from beam_tfrecord.publish.transaction import give_up, put_in_place
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
 from beam_tfrecord.records.tfrecord import FRAME_BYTES, HEADER_BYTES, payload_bytes
 
@@ -378,7 +380,9 @@ class _Repairer:
         fewer = {one.shard.path: one.min_lost for one in self.salvaged if one.min_lost > 0}
         rejects, sidecars = self._rejects(), self._sidecars()
         schema = self.old.schema.without_observed() if self.lost else self.old.schema
-        for name, text in zip(_SCHEMA_FILES, (schema.dumps(), schema_pbtxt(schema)), strict=True):
+        for name, text in zip(
+            _SCHEMA_FILES, (schema.without_observed().dumps(), schema_pbtxt(schema)), strict=True
+        ):
             sidecars[name] = text.encode()
         hashes = {name: data_hash(data) for name, data in sidecars.items()}
         hashes |= {
@@ -386,7 +390,9 @@ class _Repairer:
         }
         manifest = dataclasses.replace(
             self.old,
-            fingerprint="" if self.lost else self.old.fingerprint,
+            fingerprint="" if self.lost or self.old.appended else self.old.fingerprint,
+            job_files=(),
+            appended=(),
             content=content,
             schema=schema,
             rejects={"rows": rejects.rows, "xxh64": rejects.xxh64},
@@ -438,17 +444,22 @@ class _Repairer:
 
     def _rejects(self) -> SavedRejects:
         """Copy the file of rejected rows if it is intact, or add a loss."""
-        known = self.old.rejects
-        if known.get("rows"):
-            name = self.prefix + REJECTS_FILE
+        tables, rows = [REJECTS_SCHEMA.empty_table()], 0
+        for one in self.old.generations:
+            _, *names = one.names(self.prefix)
             try:
-                table = load_rejects(os.path.join(self.source, name))
+                table = load_rejects(os.path.join(self.source, name) for name in names)
             except (OSError, DataError):
                 table = None
-            if table is not None and rejects_hash(table) == known.get("xxh64"):
-                stored = save_rejects(table, os.path.join(self.job.directory, SAVED_FILE))
-                return SavedRejects(known["rows"], known["xxh64"], stored)
-            self.lost.append(Lost(name, 0, 0, 0, "the file of rejects is damaged"))
+            if names and (table is None or rejects_hash(table) != one.rejects.get("xxh64")):
+                self.lost.append(Lost(names[0], 0, 0, 0, "the file of rejects is damaged"))
+            elif names:
+                tables.append(table)
+                rows += one.rejects["rows"]
+        if rows:
+            joined = pa.concat_tables(tables)
+            stored = save_rejects(joined, os.path.join(self.job.directory, SAVED_FILE))
+            return SavedRejects(rows, rejects_hash(joined), stored)
         return SavedRejects(0, rejects_hash(REJECTS_SCHEMA.empty_table()), "")
 
     def _sidecars(self) -> dict[str, bytes]:

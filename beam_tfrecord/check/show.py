@@ -18,8 +18,8 @@ from beam_tfrecord.features.arrow_types import type_from_json, type_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_rows import python_values, types_in
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, STORED_BYTES, read_job
-from beam_tfrecord.format.manifest import beside_manifest
+from beam_tfrecord.format.job_file import SETTINGS, STORED_BYTES, read_job
+from beam_tfrecord.format.manifest import Manifest, beside_manifest, generation_files, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats, short_text
 from beam_tfrecord.storage import shown_path
@@ -32,21 +32,30 @@ def show(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return a summary of a dataset as a JSON object; no row is read."""
     dataset = load(path)
     manifest = dataset.manifest
-    # Files that no manifest describes have neither of both, and no job.json.
-    job = _job_of(path) if manifest.fingerprint or manifest.sidecars else {}
+    jobs = _jobs_of(path, manifest)
+    settings = jobs[0].get(SETTINGS)
     return {
         "path": shown_path(os.fspath(path)),
         "source": manifest.source,
-        "settings": job[SETTINGS] if has_type(job.get(SETTINGS), dict[str, str]) else {},
+        "settings": settings if has_type(settings, dict[str, str]) else {},
         "examples": manifest.examples,
         "bytes": manifest.bytes,
-        "stored_bytes": _stored_bytes(dataset, job),
+        "stored_bytes": _stored_bytes(dataset, jobs),
         "order": manifest.order,
         "seed": manifest.seed,
         "compression": manifest.compression,
         "content": manifest.content,
-        "rejected_rows": manifest.rejects.get("rows", 0),
-        "rejects": _rejects_directory(path) if manifest.rejects.get("rows") else None,
+        "rejected_rows": manifest.rejected_rows,
+        "rejects": _rejects_directory(path) if manifest.rejected_rows else None,
+        "generations": [
+            {
+                "examples": sum(of.examples for of in manifest.shards if of.generation == number),
+                "rejected_rows": one.rejects.get("rows", 0),
+                "source": one.source,
+                "finished": job.get("finished"),
+            }
+            for number, (one, job) in enumerate(zip(manifest.generations, jobs, strict=True), 1)
+        ],
         "splits": {
             name: {
                 "examples": split.examples,
@@ -64,21 +73,27 @@ def _rejects_directory(path: str | os.PathLike[str]) -> str:
     return os.path.dirname(beside_manifest(path, REJECTS_FILE))
 
 
-def _job_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _jobs_of(path: str | os.PathLike[str], manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the ``job.json`` of each generation; files without a manifest have none."""
+    if not (manifest.fingerprint or manifest.sidecars):
+        return [{}]
     try:
-        return read_job(beside_manifest(path, JOB_NAME))
+        return [read_job(of[0]) for of in generation_files(manifest_path(path), manifest)]
     except OSError:
-        return {}
+        return [{}] * len(manifest.generations)
 
 
-def _stored_bytes(dataset: Dataset, job: Mapping[str, Any]) -> int | None:
+def _stored_bytes(dataset: Dataset, jobs: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the size of the TFRecord files on disk; None if it is not known or there are none."""
     if not isinstance(dataset.files, RecordFiles):
         return None
     if not dataset.manifest.compression:
         return dataset.manifest.bytes
-    stored: Any = job.get(STORED_BYTES)
-    return sum(stored.values()) if has_type(stored, dict[str, int]) else None
+    stored: Any = [job.get(STORED_BYTES) for job in jobs]
+    if not has_type(stored, list[dict[str, int]]):
+        return None
+    sizes: list[dict[str, int]] = stored
+    return sum(sum(of.values()) for of in sizes)
 
 
 def _feature(feature: Feature, examples: int) -> dict[str, Any]:
@@ -165,6 +180,22 @@ def render_input(found: Mapping[str, Any]) -> str:
     sizes += [counted(found["files"], "file")] if found["files"] > 1 else []
     title = f"{found['path']}: {', '.join([found['kind'], *sizes])}"
     return f"{title}\n\n{render_features(found['features'])}"
+
+
+def render_history(shown: Mapping[str, Any]) -> str:
+    """Return a table of the generations of a dataset: what each job added, and from where."""
+    rows = [
+        (
+            str(number),
+            str(of["finished"] or "")[:19].replace("T", " "),
+            f"{of['examples']:,}",
+            f"{of['rejected_rows']:,}",
+            source_text(of["source"] or {}),
+        )
+        for number, of in enumerate(shown["generations"], 1)
+    ]
+    head = ("generation", "finished (UTC)", "examples", "rejected", "from")
+    return text_table(head, rows, right=(2, 3)) + "\n"
 
 
 def render_features(features: Sequence[Mapping[str, Any]]) -> str:

@@ -24,17 +24,11 @@ from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, Spli
 from beam_tfrecord.dataset.without_manifest import FileRecords, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.generations import Generation, Shard
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
-from beam_tfrecord.format.job_file import JOB_NAME, STORED_HASHES, load_job
-from beam_tfrecord.format.manifest import (
-    BY_BYTES,
-    MANIFEST_NAME,
-    Manifest,
-    Shard,
-    directory_of,
-    manifest_path,
-)
-from beam_tfrecord.format.rejects import REJECTS_FILE, load_rejects, rejects_hash
+from beam_tfrecord.format.job_file import STORED_HASHES, load_job
+from beam_tfrecord.format.manifest import BY_BYTES, Manifest, directory_of, manifest_path, prefix_of
+from beam_tfrecord.format.rejects import load_rejects, rejects_hash
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.native.values import UInt64Array
@@ -302,22 +296,21 @@ class _OtherFiles:
 
     def __init__(self, manifest_file: str, manifest: Manifest) -> None:
         self._directory = directory_of(manifest_file)
-        # The file prefix and its dash; empty for a dataset without a prefix.
-        prefix = os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
-        self._schema, self._job = prefix + SCHEMA_FILE, prefix + JOB_NAME
-        self._rejects = prefix + REJECTS_FILE
+        self._prefix = prefix_of(manifest_file)
+        self._schema = self._prefix + SCHEMA_FILE
         self._manifest = manifest
 
     def faults(self) -> Iterator[Fault]:
         """Yield the faults of all of these files."""
         for name, digest in self._manifest.sidecars.items():
             yield from _faults_of(name, self._sidecar_faults(name, digest))
-        job_faults = list(self._job_faults())
-        yield from job_faults
-        # A damaged file is not parsed: its wrong hash is already a fault.
-        is_damaged = self._rejects in {fault.path for fault in job_faults}
-        if self._manifest.rejects.get("rows") and not is_damaged:
-            yield from _faults_of(self._rejects, self._rejects_faults())
+        for one in self._manifest.generations:
+            job, *rejects = one.names(self._prefix)
+            job_faults = list(self._job_faults(job))
+            yield from job_faults
+            # A damaged file is not parsed: its wrong hash is already a fault.
+            if rejects and not {fault.path for fault in job_faults} & set(rejects):
+                yield from _faults_of(rejects[0], self._rejects_faults(one, rejects))
         known = {shard.path for shard in self._manifest.shards}
         alike = _shard_names(known)
         message = "named like a shard of this dataset but not in its manifest: remove it"
@@ -328,12 +321,14 @@ class _OtherFiles:
 
     def notes(self) -> Iterator[str]:
         """Yield a note if a missing ``job.json`` leaves something unchecked."""
-        covers_more = self._manifest.compression or self._manifest.rejects.get("rows")
-        if covers_more and not storage.exists(self._path(self._job)):
-            yield (
-                f"{self._job} is missing: gzip headers and the file of rejects are checked by "
-                "their content alone"
-            )
+        covers_more = self._manifest.compression or self._manifest.rejected_rows
+        for one in self._manifest.generations:
+            job = one.names(self._prefix)[0]
+            if covers_more and not storage.exists(self._path(job)):
+                yield (
+                    f"{job} is missing: gzip headers and the file of rejects are checked by their "
+                    "content alone"
+                )
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
@@ -345,33 +340,33 @@ class _OtherFiles:
             yield f"the hash is {seen}, the manifest says {digest}"
         elif name == self._schema:
             stored = Schema.loads(storage.read_small(path).decode())
-            if stored.dumps() != self._manifest.schema.dumps():
+            if stored.without_observed() != self._manifest.schema.without_observed():
                 yield "the schema is not that of the manifest"
 
-    def _job_faults(self) -> Iterator[Fault]:
+    def _job_faults(self, name: str) -> Iterator[Fault]:
         try:
             # Damage that is not UTF-8 then changes the text, and so the hash in it.
-            job = load_job(storage.read_small(self._path(self._job)).decode(errors="replace"))
+            job = load_job(storage.read_small(self._path(name)).decode(errors="replace"))
         except FileNotFoundError:
             return
         except OSError as error:
-            yield _unreadable(self._job, error)
+            yield _unreadable(name, error)
             return
         except DataError as error:
-            yield Fault(self._job, "", f"the file {error}")
+            yield Fault(name, "", f"the file {error}")
             return
-        for name, digest in job.get(STORED_HASHES, {}).items():
+        for stored, digest in job.get(STORED_HASHES, {}).items():
             # Other checks report missing files.
-            if storage.exists(self._path(name)):
-                yield from _faults_of(name, self._stored_faults(name, digest))
+            if storage.exists(self._path(stored)):
+                yield from _faults_of(stored, self._stored_faults(stored, digest, name))
 
-    def _stored_faults(self, name: str, digest: str) -> Iterator[str]:
+    def _stored_faults(self, name: str, digest: str, job: str) -> Iterator[str]:
         if (seen := file_hash(self._path(name))) != digest:
-            yield f"the hash is {seen}, {self._job} says {digest}"
+            yield f"the hash is {seen}, {job} says {digest}"
 
-    def _rejects_faults(self) -> Iterator[str]:
-        known = self._manifest.rejects.get("xxh64")
-        if (seen := rejects_hash(load_rejects(self._path(self._rejects)))) != known:
+    def _rejects_faults(self, one: Generation, names: Sequence[str]) -> Iterator[str]:
+        known = one.rejects.get("xxh64")
+        if (seen := rejects_hash(load_rejects(map(self._path, names)))) != known:
             yield f"the hash is {seen}, the manifest says {known}"
 
 

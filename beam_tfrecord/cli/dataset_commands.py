@@ -44,11 +44,17 @@ EXIT_BAD_DATA = 1
     help="Print code that reads the dataset and needs no package of ours.",
 )
 @option("--label", metavar="C", help="Column to learn, of --code keras or torch.")
+@option("--history", is_flag=True, help="Show the generations: what was appended, and when.")
 @with_options((FROM, *SOURCE_OPTIONS))
 @package_options
 @log_options
 def show(
-    inputs: tuple[str, ...], as_json: bool, code: str | None, label: str | None, **flags: Any
+    inputs: tuple[str, ...],
+    as_json: bool,
+    code: str | None,
+    label: str | None,
+    history: bool,
+    **flags: Any,
 ) -> None:
     """Show what INPUT holds: of a dataset splits, shards, and features with their ranges.
 
@@ -81,6 +87,9 @@ def show(
         return
     dataset = _single(inputs)
     shown = rendering.show(dataset)
+    if history and not as_json:
+        print_result(rendering.render_history(shown).rstrip("\n"))
+        return
     if as_json:
         print_result(_json(shown))
         return

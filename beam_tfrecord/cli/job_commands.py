@@ -39,6 +39,7 @@ from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
 from beam_tfrecord.options import OUTPUT, RUNNER
 from beam_tfrecord.options.jobs import (
+    APPEND_OPTIONS,
     EXTRACT_OPTIONS,
     EXTRACT_RUNNER_OPTIONS,
     FROM,
@@ -125,6 +126,55 @@ def write(
         from beam_tfrecord.cards.card import card as write_card
 
         print_message(f"wrote {write_card(output)}")
+
+
+@click.command(cls=BeamCommand, short_help="Add the rows of new files to a dataset.")
+@click.argument("paths", nargs=-1, required=True, metavar="INPUT... DATASET", type=INPUT_PATH)
+@with_options((*APPEND_OPTIONS, *SOURCE_OPTIONS, *EXTRACT_RUNNER_OPTIONS))
+@package_options
+@log_options
+@click.pass_context
+def append(ctx: click.Context, /, paths: tuple[str, ...], **flags: Any) -> None:
+    """Append the rows of new files of INPUT to DATASET.
+
+    Schema, splits, seed, order, function and preprocessing are those of DATASET. Files that it has
+    already are skipped, so the same command with the same pattern takes only what is new.
+
+    Example: beam-tfrecord append "trips/*.csv" dataset/
+    """
+    inputs, output = split_output(paths)
+    arguments = job_arguments(flags, APPEND_OPTIONS, inputs=inputs) | _beam_arguments(ctx, flags)
+    from beam_tfrecord.format.manifest import Manifest
+    from beam_tfrecord.jobs import api
+
+    before = Manifest.load(output)
+    manifest, is_new, seconds = _run(api.append, inputs, output, arguments)
+    if not is_new:
+        print_message(f"{output} has the rows of all these files: nothing to do")
+        return
+    added = manifest.examples - before.examples
+    print_message(
+        f"appended {counted(added, 'row')} to {output}, which has {manifest.examples:,} in "
+        f"{counted(len(manifest.generations), 'generation')}, in {format_seconds(seconds)}"
+    )
+
+
+@click.command(cls=BeamCommand, short_help="Make one generation of a dataset again.")
+@click.argument("dataset", type=INPUT_PATH)
+@with_options((_RUNNER_NAME, *EXTRACT_RUNNER_OPTIONS))
+@log_options
+@click.pass_context
+def compact(ctx: click.Context, /, dataset: str, **flags: Any) -> None:
+    """Write all generations of DATASET as one, in its place, as one "write" would have done."""
+    arguments = _beam_arguments(ctx, flags) | {"runner": flags["runner"]}
+    from beam_tfrecord.jobs import api
+
+    def run(_: list[str], output: str, **options: Any) -> Manifest:
+        return api.compact(output, **options)
+
+    manifest, is_new, seconds = _run(run, [], dataset, arguments)
+    done = f"wrote {counted(len(manifest.shards), 'shard')} in {format_seconds(seconds)}"
+    print_message(f"{dataset} has one generation: {done if is_new else 'nothing to do'}")
 
 
 @click.command(cls=BeamCommand, short_help='Say what "write" would do.')
@@ -286,7 +336,7 @@ def export(ctx: click.Context, /, dataset: str, output: str, to: str, **flags: A
     print_message(f"exported {counted(rows, 'row')} to {output}")
 
 
-JOB_COMMANDS = (write, plan, schema, extract)
+JOB_COMMANDS = (write, append, compact, plan, schema, extract)
 
 
 def _beam_arguments(ctx: click.Context, flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Commands(click.Group):
             except (Exception, KeyboardInterrupt) as error:
                 failure = _failure(error)
                 if interrupts or isinstance(error, KeyboardInterrupt):
-                    writes = ctx.invoked_subcommand in ("write", "extract")
+                    writes = ctx.invoked_subcommand in ("write", "append", "compact", "extract")
                     outcome = ": nothing was published" if writes else ""
                     number = interrupts[0] if interrupts else signal.SIGINT
                     failure = Failure(f"interrupted{outcome}", 128 + number)
@@ -73,8 +73,6 @@ class Commands(click.Group):
             others = (
                 "" if "Did you mean" in text else f" The commands are {', '.join(self.commands)}."
             )
-            if args[0] == "append":
-                others = " Give 'write' the dataset, the new input and another output."
             raise click.UsageError(text + others, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

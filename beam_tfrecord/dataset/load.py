@@ -285,7 +285,11 @@ class Dataset(Rows):
 
 
 def load(
-    path: str | os.PathLike[str], *, split: str | None = None, columns: Iterable[str] | None = None
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    columns: Iterable[str] | None = None,
+    generation: int | None = None,
 ) -> Dataset:
     """Open a dataset; only its manifest is read, or the footers of Parquet files.
 
@@ -298,19 +302,22 @@ def load(
             files or TFRecord files of other programs, which have a single split named ``data``.
         split: Name of the split to read; None means all splits, in the order of the manifest.
         columns: Names of the columns to read, in this order; None means all columns.
+        generation: Read the dataset as of this generation: 1 is what `write` wrote, and each
+            `append` makes one more. None means the last one.
 
     Returns:
         The dataset, whose methods read and convert its rows.
 
     Raises:
-        UsageError: There is no dataset, or no such split or column, or `columns` is empty.
+        UsageError: There is no dataset, or no such split, column or generation, or `columns` is
+            empty.
         DataError: The manifest or a file is damaged.
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(
             "load opens one dataset: write several into one, as bt.write(['a/', 'b/'], 'both/')"
         )
-    opened = _open(path)
+    opened = _open(path, generation)
     splits = opened.manifest.splits
     if split is not None and split not in tuple(splits):
         known = ", ".join(splits) or "none"
@@ -330,7 +337,7 @@ def is_loadable(path: str | os.PathLike[str]) -> bool:
     return path != "-" and detect_kind(path) in ("parquet", "tfrecord")
 
 
-def _open(path: str | os.PathLike[str]) -> Dataset:
+def _open(path: str | os.PathLike[str], generation: int | None) -> Dataset:
     """Return all splits and columns of a dataset, or of Parquet files."""
     # Below the URL of a file there is nothing to ask for: some servers forbid it.
     is_file = is_web(path) and suffix_of(os.fspath(path)) not in ("", ".json")
@@ -353,6 +360,7 @@ def _open(path: str | os.PathLike[str]) -> Dataset:
             directory, manifest = open_foreign(path)
             return _whole(directory, manifest, RecordFiles(directory, manifest, opened))
     manifest = Manifest.load(path)
+    manifest = manifest if generation is None else manifest.at(generation)
     directory = directory_of(file)
     return _whole(directory, manifest, RecordFiles(directory, manifest, opened))
 

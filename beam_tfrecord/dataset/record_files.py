@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
+from beam_tfrecord.format.generations import Shard
 from beam_tfrecord.format.hashes import data_hash
-from beam_tfrecord.format.manifest import Manifest, Shard
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.shard_index import ShardIndex, index_name, ranges_of
@@ -34,7 +35,7 @@ from beam_tfrecord.records.tfrecord import RecordBlock, read_blocks
 from beam_tfrecord.storage import Entry, exists, is_remote, open_read, read_into, read_small, status
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class OpenedManifest:
     """The manifest file of a dataset, as it was when the dataset was opened."""
 
@@ -47,14 +48,26 @@ class OpenedManifest:
         """Record the manifest at a path; call this before the manifest is parsed."""
         return cls(path, status(path), _manifest_hash(path))
 
-    def check(self) -> None:
-        """Raise `DataError` if the manifest is no longer the one that was opened."""
+    def check(self, shards: Sequence[Shard] = ()) -> None:
+        """Raise `DataError` if the manifest was replaced, unless it still names the `shards`.
+
+        Rows may have been appended, which leaves the shards of earlier generations as they are.
+        """
+        if (entry := status(self.path)) == self.entry:
+            return
         # A manifest that was touched or copied has another time, but the same text.
-        if status(self.path) != self.entry and _manifest_hash(self.path) != self.xxh64:
+        if (xxh64 := _manifest_hash(self.path)) != self.xxh64 and not self._has(shards):
             raise DataError(
                 f"the dataset in {os.path.dirname(self.path)!r} was replaced or removed after it "
                 "was opened: load it again"
             )
+        self.entry, self.xxh64 = entry, xxh64
+
+    def _has(self, shards: Sequence[Shard]) -> bool:
+        try:
+            return bool(shards) and set(shards) <= set(Manifest.load(self.path).shards)
+        except (BeamTFRecordError, OSError):
+            return False
 
 
 def _manifest_hash(path: str) -> str:
@@ -111,7 +124,7 @@ class RecordFiles:
         path, digest = self.path(shard), self._manifest.sidecars.get(index_name(shard.path))
         with self._explained(path):
             opened = OpenShard(path, shard, digest, self._checked)
-            self.opened.check()
+            self.opened.check(self._manifest.shards)
         return opened
 
     def path(self, shard: Shard) -> str:
@@ -126,7 +139,8 @@ class RecordFiles:
                 check_size(path, None if self._manifest.compression else shard.bytes)
 
     def _explained(self, path: str) -> contextlib.AbstractContextManager[None]:
-        return explained_by(self.opened.check, functools.partial(self.check_unchanged, path))
+        opened = functools.partial(self.opened.check, self._manifest.shards)
+        return explained_by(opened, functools.partial(self.check_unchanged, path))
 
     def check_unchanged(self, path: str) -> None:
         """Raise `DataError` if a local shard is no longer the file that was opened.
@@ -164,7 +178,7 @@ class RecordFiles:
                     if not nbytes:
                         # Checked only now that the file is open: a file that replaces it later is
                         # not read.
-                        self.opened.check()
+                        self.opened.check(self._manifest.shards)
                     # Checked after the block was read, so that the check covers its bytes.
                     self.check_unchanged(path)
                     examples += len(block.starts)

@@ -144,6 +144,19 @@ class Schema:
 
         return self._map(described)
 
+    def with_more(self, more: Schema) -> Schema:
+        """Return a copy with the statistics of more rows added, which `more` has.
+
+        Statistics that either of the two lacks are left out.
+        """
+
+        def joined(feature: Feature) -> Feature:
+            of, others = feature.observed, more[feature.name].observed
+            seen = None if of is None or others is None else of.merge(others)
+            return dataclasses.replace(feature, observed=seen)
+
+        return self._map(joined)
+
     def without_observed(self) -> Schema:
         """Return a copy without the statistics of written data, to write other data with it."""
         return self._map(lambda feature: dataclasses.replace(feature, observed=None))

@@ -23,6 +23,9 @@ PUBLICATION = "publication"
 # Names of hashes of the input files: of their names, sizes and times; and of their change times and
 # inodes.
 INPUT, INPUT_STATE = "input", "input_state"
+# The input files, as `[path, bytes, version, digest]`, and the arguments that decide the dataset:
+# what a job needs that appends rows.
+INPUTS, ARGUMENTS = "inputs", "arguments"
 # Name of the fingerprint without the user's functions, of a job that a notebook started.
 WITHOUT_FUNCTIONS = "fingerprint_without_functions"
 # Name of the settings that decided the dataset, as texts by flag, for messages.

@@ -11,7 +11,7 @@ import dataclasses
 import glob
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,12 +20,11 @@ from beam_tfrecord import storage
 from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.hashes import parse_sealed, sealed_lines
+from beam_tfrecord.format.generations import RULES, Generation, Shard, Split, check_names
+from beam_tfrecord.format.hashes import parse_sealed, sealed_lines, sum_text
 from beam_tfrecord.format.layout import is_split_name
+from beam_tfrecord.records.shard_index import index_name
 
-# It grows with each change to this package that alters the bytes of datasets, and is part of the
-# fingerprint of a job, so a job is never "nothing to do" for a dataset of other bytes.
-RULES = 1
 FORMAT = "beam_tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 # Directories of a fitted preprocessing function in a dataset, named by tensorflow-transform.
@@ -38,36 +37,12 @@ FITTED = (TRANSFORM_FN, TRANSFORMED_METADATA, RAW_METADATA)
 # Lies beside these directories during a job: the categories by column, which the schema takes over.
 CATEGORIES_FILE = "categories.json"
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 # The values of `Manifest.split_by`.
 BY_BYTES, BY_GROUP, BY_COLUMN, ASSIGNED = "bytes", "group", "column", "assigned"
 
 
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """One file of records."""
-
-    path: str
-    examples: Count
-    bytes: Count
-    xxh64: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """The shards of a split, in order."""
-
-    shards: tuple[Shard, ...]
-
-    @property
-    def examples(self) -> int:
-        """Number of examples."""
-        return sum(shard.examples for shard in self.shards)
-
-    @property
-    def bytes(self) -> int:
-        """Size of the records of all shards, before compression."""
-        return sum(shard.bytes for shard in self.shards)
+# What a manifest says of its first generation.
+_FIRST_FACTS = ("fingerprint", "source", "rejects", "rules", "job_files")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +70,9 @@ class Manifest:
             columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
             earlier step; None if there is only one split.
         rules: Number of the writing rules of the writer (see `RULES`).
+        job_files: Names of ``job.json`` and of the files of rejects; empty for the usual ones.
+        appended: What is known of each later job that appended rows, in order. `fingerprint`,
+            `source`, `rejects`, `rules` and `job_files` are those of the first job, generation 1.
     """
 
     fingerprint: str = ""
@@ -112,6 +90,8 @@ class Manifest:
     splits: Mapping[str, Split]
     split_by: str | None = None
     rules: int = RULES
+    job_files: tuple[str, ...] = ()
+    appended: tuple[Generation, ...] = ()
 
     def __repr__(self) -> str:
         counts = [f"{name}={split.examples:,}" for name, split in self.splits.items()]
@@ -136,6 +116,107 @@ class Manifest:
         """The shards of all splits, in order."""
         return tuple(shard for split in self.splits.values() for shard in split.shards)
 
+    @property
+    def generations(self) -> tuple[Generation, ...]:
+        """The jobs that wrote rows: that of `write`, and each that appended."""
+        first = Generation(**{name: getattr(self, name) for name in _FIRST_FACTS})
+        return first, *self.appended
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """Hash of the index of each shard that has one, by the name of the index."""
+        names = (index_name(shard.path) for shard in self.shards)
+        return {name: self.sidecars[name] for name in names if name in self.sidecars}
+
+    @property
+    def origin(self) -> str:
+        """The identity of the dataset, which appended rows do not change."""
+        return f"{self.fingerprint}-{self.contents()[0]}"
+
+    @property
+    def rejected_rows(self) -> int:
+        """Number of rows of all generations that could not be written."""
+        return sum(one.rejects.get("rows", 0) for one in self.generations)
+
+    def names(self, prefix: str) -> set[str]:
+        """Return the names of all files of the dataset, which begin with `prefix`."""
+        jobs = (name for one in self.generations for name in one.names(prefix))
+        return {*(shard.path for shard in self.shards), *self.sidecars, *jobs}
+
+    def contents(self) -> list[str]:
+        """Return the content hash of the dataset as of each generation."""
+        totals = [int(self.content, 16)]
+        for one in reversed(self.appended):
+            totals.append(totals[-1] - int(one.content, 16))
+        return [sum_text([total]) for total in reversed(totals)]
+
+    def with_appended(self, new: Manifest, files: Sequence[str]) -> Manifest:
+        """Return the manifest of the dataset with the rows of `new` as one more generation.
+
+        Args:
+            new: The manifest of the appended rows, of the same layout and features.
+            files: Names of the ``job.json`` and of the file of rejects of the new generation.
+        """
+        number = len(self.generations) + 1
+        shards = {name: list(split.shards) for name, split in self.splits.items()}
+        for name, split in new.splits.items():
+            named = (dataclasses.replace(shard, generation=number) for shard in split.shards)
+            shards.setdefault(name, []).extend(named)
+        added = dataclasses.replace(new.generations[0], content=new.content, job_files=tuple(files))
+        return dataclasses.replace(
+            self,
+            content=sum_text(int(of.content, 16) for of in (self, new)),
+            schema=self.schema.with_more(new.schema) if new.examples else self.schema,
+            sidecars={**self.sidecars, **new.indexes},
+            splits={name: Split(tuple(of)) for name, of in shards.items()},
+            appended=(*self.appended, added),
+        )
+
+    def compacted(self, new: Manifest, files: Sequence[str]) -> Manifest:
+        """Return the manifest of the dataset with all its rows in the shards of `new`.
+
+        Args:
+            new: The manifest of the same rows, all in one generation.
+            files: Names of the ``job.json`` and of the files of rejects of all generations.
+        """
+        listed_files = [
+            of for one in self.generations for of in (one.source or {}).get("files", ())
+        ]
+        kept = {name: of for name, of in self.sidecars.items() if name not in self.indexes}
+        return dataclasses.replace(
+            self,
+            fingerprint="",
+            source=None if self.source is None else {**self.source, "files": listed_files},
+            rejects=new.rejects,
+            sidecars={**kept, **new.indexes},
+            splits={name: new.splits.get(name, Split(())) for name in self.splits},
+            job_files=tuple(files),
+            appended=(),
+        )
+
+    def at(self, generation: int) -> Manifest:
+        """Return the manifest as of an earlier generation, without the statistics of its columns.
+
+        Raises:
+            UsageError: There is no such generation.
+        """
+        count = len(self.generations)
+        if not 1 <= generation <= count:
+            raise UsageError(f"generation {generation} does not exist: the last one is {count}")
+        if generation == count:
+            return self
+        left = {
+            name: Split(tuple(of for of in split.shards if of.generation <= generation))
+            for name, split in self.splits.items()
+        }
+        return dataclasses.replace(
+            self,
+            content=self.contents()[generation - 1],
+            schema=self.schema.without_observed(),
+            splits=left,
+            appended=self.appended[: generation - 1],
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object, without its own hash."""
         return {
@@ -151,19 +232,12 @@ class Manifest:
             "split_by": self.split_by,
             "schema": self.schema.to_json(),
             "sidecars": dict(self.sidecars),
-            "generations": [
-                {
-                    "rules": self.rules,
-                    "fingerprint": self.fingerprint,
-                    "source": self.source,
-                    "rejects": dict(self.rejects),
-                }
-            ],
+            "generations": [one.to_json() for one in self.generations],
             "splits": {
                 name: {
                     "examples": split.examples,
                     "bytes": split.bytes,
-                    "shards": [dataclasses.asdict(shard) for shard in split.shards],
+                    "shards": [shard.to_json() for shard in split.shards],
                 }
                 for name, split in self.splits.items()
             },
@@ -234,8 +308,6 @@ def _no_dataset(path: str, file: str) -> str:
         )
     else:
         hint = f"there is no {file!r}"
-        if os.path.isdir(path) and any("." not in name for name in os.listdir(path)):
-            hint += f": for TFRecord files without a suffix, pass {os.path.join(path, '*')!r}"
     return f"no dataset at {path!r}: {hint}"
 
 
@@ -278,6 +350,20 @@ def beside_manifest(path: str | os.PathLike[str], name: str) -> str:
     return manifest_path(path).removesuffix(MANIFEST_NAME) + name
 
 
+def prefix_of(manifest_file: str) -> str:
+    """Return what the names of the files of a dataset begin with: its file prefix and a dash."""
+    return os.path.basename(manifest_file).removesuffix(MANIFEST_NAME)
+
+
+def generation_files(manifest_file: str, manifest: Manifest) -> list[list[str]]:
+    """Return the paths of ``job.json`` and of the files of rejects of each generation."""
+    prefix, directory = prefix_of(manifest_file), directory_of(manifest_file)
+    return [
+        [os.path.join(directory, name) for name in one.names(prefix)]
+        for one in manifest.generations
+    ]
+
+
 def directory_of(manifest_file: str) -> str:
     """Return the absolute path of the directory that a manifest's paths are relative to."""
     return os.path.dirname(storage.absolute_path(manifest_file))
@@ -309,30 +395,6 @@ def _lines(begin: str, items: Iterable[str], end: str, indent: int) -> str:
     return f"{begin}{','.join(lines)}\n{end}" if lines else begin + end.lstrip()
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Check that the names of files are different, and lead to no other directory."""
-    seen = set()
-    for name in names:
-        if not storage.is_plain_name(name):
-            raise ValueError(f"{name!r:.80} is not the plain name of a file")
-        if name in seen:
-            raise ValueError(f"{name!r:.80} is named twice")
-        seen.add(name)
-
-
-class Generation(msgspec.Struct):
-    """What a manifest says about the job that wrote the files, and about its input."""
-
-    fingerprint: str
-    source: dict[str, Any] | None
-    rejects: dict[str, Any]
-    rules: int = RULES
-
-    def __post_init__(self) -> None:
-        msgspec.convert((self.source or {}).get("files", []), list[dict[str, Any]])
-        msgspec.convert(self.rejects.get("rows", 0), Count)
-
-
 class _SplitFile(msgspec.Struct):
     examples: int
     bytes: int
@@ -353,7 +415,7 @@ class _File(msgspec.Struct):
     sidecars: dict[str, str]
     splits: dict[str, _SplitFile]
     split_by: Literal["bytes", "group", "column", "assigned"] | None
-    generations: list[Generation]
+    generations: Annotated[list[Generation], msgspec.Meta(min_length=1)]
 
 
 def _compact(value: Any) -> str:
@@ -363,19 +425,19 @@ def _compact(value: Any) -> str:
 def _from_json(value: dict[str, Any]) -> Manifest:
     """Return the manifest with checked values, because its hash proves no authorship."""
     file = msgspec.convert(value, _File)
-    # Later jobs may append shards; this version writes and describes a single generation.
-    if len(file.generations) != 1:
-        raise UsageError(
-            f"it has {len(file.generations)} generations: read it with a newer version of "
-            "beam_tfrecord"
-        )
-    facts = msgspec.structs.asdict(file) | msgspec.structs.asdict(file.generations[0])
+    first, *appended = file.generations
+    facts = msgspec.structs.asdict(file) | {"appended": tuple(appended)}
+    facts |= {name: getattr(first, name) for name in _FIRST_FACTS}
     del facts["generations"]
     # Later versions add statistics.
     facts["schema"] = Schema.from_json(file.schema, strict=False)
     facts["splits"] = {name: Split(split.shards) for name, split in file.splits.items()}
     made = Manifest(**facts)
     check_names([*(shard.path for shard in made.shards), *made.sidecars])
+    if any(shard.generation > len(file.generations) for shard in made.shards):
+        raise ValueError("a shard is of a generation that is not listed")
+    if any(not one.content for one in made.appended):
+        raise ValueError("a generation has no content hash")
     if made.seed >= 2**64:
         raise ValueError(f"seed cannot be {made.seed!r:.40}")
     for name, split in made.splits.items():

@@ -182,15 +182,17 @@ def save_rejects(table: pa.Table, path: str) -> str:
     return data_hash(data)
 
 
-def load_rejects(path: str) -> pa.Table:
-    """Read a Parquet file of rejected rows."""
-    try:
-        table = pq.read_table(pa.BufferReader(read_bytes(path)))
-    except (ValueError, pa.ArrowException) as error:
-        raise DataError(str(error)) from error
-    if table.schema != REJECTS_SCHEMA:
-        raise DataError("it has other columns than a file of rejects")
-    return table
+def load_rejects(paths: Iterable[str]) -> pa.Table:
+    """Read Parquet files of rejected rows."""
+    tables = [REJECTS_SCHEMA.empty_table()]
+    for path in paths:
+        try:
+            tables.append(pq.read_table(pa.BufferReader(read_bytes(path))))
+        except (ValueError, pa.ArrowException) as error:
+            raise DataError(str(error)) from error
+        if tables[-1].schema != REJECTS_SCHEMA:
+            raise DataError("it has other columns than a file of rejects")
+    return pa.concat_tables(tables)
 
 
 class _RejectsHash:

@@ -106,7 +106,8 @@ class Job:
     """A job that writes a dataset, or a stage (a directory of Parquet files with the rows).
 
     `WriteToTFRecord`, `ExtractToParquet`, `write` and `extract` each make a `Job`, and every step
-    of the pipeline gets it.
+    of the pipeline gets it. A job that appends rows has the origin of its dataset, `appends_to`,
+    and so has one that `compacts` the generations of that dataset to one.
     """
 
     target: Target
@@ -117,6 +118,8 @@ class Job:
     budget: RejectBudget = RejectBudget()
     identity: Identity = Identity()
     overwrite: bool = False
+    appends_to: str = ""
+    compacts: bool = False
     exchange: str = "files"
     is_one_pass: bool = False
     info: Mapping[str, Any] = dataclasses.field(default_factory=dict)

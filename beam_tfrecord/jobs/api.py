@@ -23,7 +23,13 @@ from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest
 from beam_tfrecord.jobs.settings import InputPaths, extract_settings, make_settings
 from beam_tfrecord.options import Option
-from beam_tfrecord.options.jobs import InputOptions, JobOptions, WriteOptions
+from beam_tfrecord.options.jobs import (
+    AppendOptions,
+    InputOptions,
+    JobOptions,
+    RunOptions,
+    WriteOptions,
+)
 from beam_tfrecord.options.sources import SourceOptions
 from beam_tfrecord.runners import check_runner_name, traits_of
 from beam_tfrecord.sources.base import MOST_NOTES, Source, Unit
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Call = TypeVar("Call")
 Result = TypeVar("Result")
-Job = TypeVar("Job", bound=JobOptions)
+Job = TypeVar("Job", bound=RunOptions)
 
 _LOGGER = logging.getLogger(__name__)
 # Few, since a batch is read and converted at once.
@@ -80,6 +86,11 @@ class _Write(SourceOptions, _ProgressOption, WriteOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Append(SourceOptions, _ProgressOption, AppendOptions):
+    """The arguments of `append`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _PlanCall(SourceOptions, WriteOptions):
     """The arguments of `plan`."""
 
@@ -118,6 +129,68 @@ def write(call: _Write) -> Manifest:
 
     with readable(call) as ready, display_of(call.progress) as display:
         return run_job(make_settings(ready), display)
+
+
+@_takes(_Append)
+def append(call: _Append) -> Manifest:
+    """Append the rows of new files to a dataset, as one more generation.
+
+    The rows are written as those of the dataset: with its schema, splits, seed, order and
+    preprocessing, and by the same function. So rows that are equal to old ones, or of their group,
+    get the split of these. Input files that the dataset has already are skipped, by path, size and
+    time, so the same call takes only what is new, and nothing the next time. Programs that read the
+    dataset meanwhile see the old rows, until they load it again.
+
+    Returns:
+        The manifest of the dataset, with all generations.
+
+    Raises:
+        UsageError: The call cannot be carried out.
+        TargetExists: A file changed since the dataset got its rows, or the dataset was replaced
+            during the call.
+        DataError: The rows do not fit the dataset; nothing was appended.
+    """
+    from beam_tfrecord.base.progress import display_of
+    from beam_tfrecord.jobs.append import append_rows
+
+    with readable(call) as ready, display_of(call.progress) as display:
+        return append_rows(ready, display)
+
+
+def compact(
+    dataset: str | os.PathLike[str],
+    *,
+    runner: str = "direct",
+    pipeline_options: Sequence[str] = (),
+    progress: "Progress | bool | None" = None,
+) -> Manifest:
+    """Write all generations of a dataset as one, in its place.
+
+    Each row stays in its split. If the dataset has a `key` whose values are unique, the shards have
+    the bytes that one `write` of all inputs gives; otherwise the rows are in another order. Readers
+    that have the dataset open have to load it again. A call that was stopped leaves the dataset as
+    it was, and can be repeated.
+
+    Args:
+        dataset: Directory of the dataset.
+        runner: Beam runner: direct, flink, dataflow, ….
+        pipeline_options: Further Beam options, as on a command line.
+        progress: True shows a bar on stderr.
+
+    Returns:
+        The manifest of the dataset; nothing is done if it has one generation.
+
+    Raises:
+        UsageError: There is no dataset.
+        TargetExists: The dataset was changed during the call.
+        DataError: A shard is damaged.
+    """
+    from beam_tfrecord.base.progress import display_of
+    from beam_tfrecord.jobs.append import compact_dataset
+
+    options = {"runner": runner, "pipeline_options": pipeline_options}
+    with display_of(progress) as display:
+        return compact_dataset(dataset, display, **options)
 
 
 @_takes(_PlanCall)

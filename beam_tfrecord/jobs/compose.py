@@ -80,7 +80,10 @@ def run_pipelines(
         schema=_enforced(settings, known),
         exchange=traits_of(settings.runner).exchange,
         is_one_pass=settings.is_one_pass,
-        is_resumable=bool(identity.fingerprint and lease) and settings.transform is None,
+        appends_to=settings.appends_to,
+        compacts=settings.compacts,
+        is_resumable=bool(identity.fingerprint and (lease or settings.appends_to))
+        and settings.transform is None,
         total_bytes=listing.bytes * RECORD_BYTES_FOR_INPUT or None,
         inputs=Lineage(
             have_splits=bool(settings.kept_splits), examples=_what_is_known(copies, known)

@@ -8,7 +8,15 @@ from typing import Any
 
 from beam_tfrecord.base.text import cell, listed
 from beam_tfrecord.errors import BeamTFRecordError, TargetExists
-from beam_tfrecord.format import job_file, manifest
+from beam_tfrecord.format import generations, manifest
+from beam_tfrecord.format.job_file import (
+    INPUT,
+    INPUT_STATE,
+    JOB_NAME,
+    SETTINGS,
+    WITHOUT_FUNCTIONS,
+    read_job,
+)
 from beam_tfrecord.job_state.job import Identity, check_free
 from beam_tfrecord.jobs.fingerprint import input_info
 from beam_tfrecord.jobs.settings import JobSettings, M
@@ -28,8 +36,13 @@ def same_output(
     present: M | None = None
     with contextlib.suppress(BeamTFRecordError):
         present = settings.load_output()
-    before = job_file.read_job(settings.target.path(job_file.JOB_NAME))
+    job_file = settings.target.path(JOB_NAME)
+    if isinstance(present, manifest.Manifest):
+        job_file = manifest.generation_files(settings.target.manifest, present)[0][0]
+    before = read_job(job_file)
+    appended = getattr(present, "appended", ())
     is_same_job = present is not None and present.fingerprint == identity.fingerprint != ""
+    is_same_job = is_same_job and not appended
     is_edited = _is_edited(before, files)
     if is_same_job and not is_edited:
         return present
@@ -41,11 +54,7 @@ def same_output(
             "pass --overwrite to write it again"
         )
     without_functions = present and identity.without_functions
-    if (
-        without_functions
-        and before.get(job_file.WITHOUT_FUNCTIONS) == without_functions
-        and not is_edited
-    ):
+    if without_functions and before.get(WITHOUT_FUNCTIONS) == without_functions and not is_edited:
         return None
     differences = "" if present is None else _differences(settings, identity, present, before)
     check_free(settings.target, overwrite=False, differences=differences)
@@ -58,10 +67,12 @@ def _differences(
     """Return how a job differs from the one that wrote the output at its target."""
     if not settings.source.is_stable:
         return "the input may have changed: a database or a table of images does not show it"
-    found = _changed_settings(before.get(job_file.SETTINGS, settings.asked), settings.asked)
-    if isinstance(present, manifest.Manifest) and present.rules != manifest.RULES:
+    found = _changed_settings(before.get(SETTINGS, settings.asked), settings.asked)
+    if getattr(present, "appended", ()):
+        found.append("rows were appended there")
+    if isinstance(present, manifest.Manifest) and present.rules != generations.RULES:
         found.append(
-            f"writing rules: {present.rules} there, {manifest.RULES} now (see the changelog)"
+            f"writing rules: {present.rules} there, {generations.RULES} now (see the changelog)"
         )
     found += _changed_files(_files_of(present.source), _files_of(identity.source))
     return f"different: {'; '.join(found)}" if found else ""
@@ -96,8 +107,5 @@ def _is_edited(before: Mapping[str, Any], files: Sequence[InputFile]) -> bool:
     """Return whether the input was edited since a dataset was made, given equal names and sizes."""
     # The manifest has no times of files, because it must be equal for copies of the same files.
     now = input_info(files)
-    state = before.get(job_file.INPUT_STATE)
-    return before.get(job_file.INPUT, now[job_file.INPUT]) != now[job_file.INPUT] or state not in (
-        None,
-        now[job_file.INPUT_STATE],
-    )
+    state = before.get(INPUT_STATE)
+    return before.get(INPUT, now[INPUT]) != now[INPUT] or state not in (None, now[INPUT_STATE])

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import hashlib
 import json
 import os
@@ -31,8 +32,8 @@ import msgspec
 from beam_tfrecord import storage
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.format import manifest
-from beam_tfrecord.format.job_file import INPUT, INPUT_STATE
+from beam_tfrecord.format import generations
+from beam_tfrecord.format.job_file import INPUT, INPUT_STATE, INPUTS
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.job_state import stored_state
 from beam_tfrecord.job_state.checkpoints import marked_files
@@ -81,7 +82,7 @@ def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -
             return str(value)
         return value.identity() if has_functions else "function"
 
-    text = json.dumps({"rules": manifest.RULES, **decisive}, default=described, sort_keys=True)
+    text = json.dumps({"rules": generations.RULES, **decisive}, default=described, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -99,18 +100,40 @@ def _listed(file: InputFile) -> dict[str, Any]:
     return listed if not file.digest else {**listed, "files": file.inside, "digest": file.digest}
 
 
-def input_info(files: Sequence[InputFile]) -> dict[str, str | None]:
+def listed_file(file: InputFile) -> list[Any]:
+    """Return what tells whether a dataset has the rows of a file: path, bytes, version, digest.
+
+    Data in memory has its digest as path. A pack of files has the path of its first one.
+    """
+    path = file.digest if file.inside == 1 and file.digest else file.path
+    return [path, file.bytes, file.version, file.digest]
+
+
+def time_text(listed: Sequence[Any]) -> str:
+    """Return size and time of a result of `listed_file`, for messages."""
+    _, nbytes, version, _ = listed
+    when = f"version {version}"
+    if version.isdecimal() and len(version) == 19:  # nanoseconds
+        when = datetime.datetime.fromtimestamp(int(version) / 1e9).isoformat(" ", "seconds")
+    return f"{nbytes:,} bytes of {when}"
+
+
+def input_info(files: Sequence[InputFile]) -> dict[str, Any]:
     """Return the entries of ``job.json`` that change when a file of the input is edited.
 
     The first is a hash of names, sizes and modification times, which can differ for a copy of the
     same files. The second is a hash of change times and inodes, which also shows a file that was
     replaced by another of the same size and time, but changes with a chmod, too. It is None if a
-    file has no such state.
+    file has no such state. The third is the files themselves, for jobs that append others.
     """
     listed = sorted((file.name, file.bytes, file.stamp[0], file.digest) for file in files)
     states = sorted((file.name, file.stamp[1]) for file in files)
     has_states = all(state for _, state in states)
-    return {INPUT: hash_of_each(listed), INPUT_STATE: hash_of_each(states) if has_states else None}
+    return {
+        INPUT: hash_of_each(listed),
+        INPUT_STATE: hash_of_each(states) if has_states else None,
+        INPUTS: list(map(listed_file, files)),
+    }
 
 
 PLAN_NAME = "plan.json"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from beam_tfrecord import storage
 from beam_tfrecord.base.progress import Progress
 from beam_tfrecord.base.text import counted, format_size
 from beam_tfrecord.errors import (
@@ -27,7 +28,14 @@ from beam_tfrecord.errors import (
     TargetExists,
     UsageError,
 )
-from beam_tfrecord.format.job_file import JOB_NAME, SETTINGS, WITHOUT_FUNCTIONS, add_to_job
+from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.format.job_file import (
+    ARGUMENTS,
+    JOB_NAME,
+    SETTINGS,
+    WITHOUT_FUNCTIONS,
+    add_to_job,
+)
 from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.job_state.job import Identity, check_free
 from beam_tfrecord.job_state.progress_files import watch
@@ -40,13 +48,12 @@ from beam_tfrecord.publish.assemble import warn_of
 from beam_tfrecord.publish.transaction import abandon, clear_leftovers, give_up, remove_leftovers
 from beam_tfrecord.runners import start, traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
-from beam_tfrecord.sources.base import InputFile
+from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv
 from beam_tfrecord.sources.files import Listing, list_input
 from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.tfrecord import check_apart
-from beam_tfrecord.storage import Lease, exists, is_remote, lease, list_names, make_directory
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -79,9 +86,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         format_size(listing.bytes),
         settings.source.kind,
     )
-    if isinstance(settings.source, Csv | Json) and listing.outlines and not listing.bytes:
-        path = listing.outlines[0].path
-        raise DataError(f"{path!r} is empty: check the program that writes it")
+    _check_not_empty(settings.source, listing)
     paths = getattr(settings.source, "paths", None) or ()
     if any(settings.target.directory.startswith(os.path.abspath(path) + os.sep) for path in paths):
         _LOGGER.warning("the output is inside the input, and the next job would list it: move it")
@@ -90,20 +95,20 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
     target = settings.target
     present = same_output(settings, identity, listing.outlines)
     # Hidden files belong to killed jobs, which have to be cleaned up, or to running jobs.
-    is_tidy = not any(name.startswith(".") for name in list_names(target.directory))
+    is_tidy = not any(name.startswith(".") for name in storage.list_names(target.directory))
     if present is not None and is_tidy:
         return present
-    make_directory(target.directory)
+    storage.make_directory(target.directory)
     with contextlib.ExitStack() as stack:
         try:
-            held = stack.enter_context(lease(target.directory))
+            held = stack.enter_context(storage.lease(target.directory))
         except TargetExists:
             if present is not None:
                 return present
             raise
         # Another job may have published here before this one got the lease.
         present, is_replaced = same_output(settings, identity, listing.outlines), False
-        if present is None and not settings.overwrite and exists(target.manifest):
+        if present is None and not settings.overwrite and storage.exists(target.manifest):
             # Not refused: only another function may have written it.
             settings, is_replaced = dataclasses.replace(settings, overwrite=True), True
         token = identity.fingerprint or os.urandom(8).hex()
@@ -128,12 +133,46 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         return output
 
 
+def _check_not_empty(source: Source, listing: Listing) -> None:
+    if isinstance(source, Csv | Json) and listing.outlines and not listing.bytes:
+        path = listing.outlines[0].path
+        raise DataError(f"{path!r} is empty: check the program that writes it")
+
+
+def run_beside(settings: Settings, listing: Listing, progress: Progress | None) -> None:
+    """Run a job that appends rows to the dataset at its target, or goes on with that job.
+
+    Others may read the dataset, and append to it, at the same time: the lease is held at the end
+    only, by the last step. A lease of its own keeps the same job out.
+    """
+    preflight(settings)
+    _check_not_empty(settings.source, listing)
+    identity = settings.identity(listing.outlines)
+    decisive = f"{settings.appends_to} {identity.fingerprint or os.urandom(8).hex()}"
+    token = data_hash(decisive.encode())[:12]
+    target = settings.target
+    job = _LiveJob(settings, identity, target.temporary(token))
+    with storage.lease(target.directory, f".lock-{token}"):
+        _live_jobs.append(job)
+        try:
+            _attempt(job, listing, None, progress)
+        finally:
+            _live_jobs.remove(job)
+        storage.remove_tree(job.directory)
+    output, notes = settings.load_output(), settings.source.notes(listing.outlines)
+    # Others may have appended since.
+    mine = [one for one in output.appended if one.fingerprint == identity.fingerprint]
+    if mine:
+        # The line of the caller of `append`, which `takes` wraps.
+        warn_of(target, output, settings.layout, notes, appended=mine[-1])
+
+
 def warn_of_output(settings: JobSettings[Any]) -> None:
     """Log what a job would find at its target: the same output, or one in the way.
 
     Targets on an object store are not looked at, because that may ask for credentials.
     """
-    if is_remote(settings.target.directory) or not exists(settings.target.manifest):
+    if storage.is_remote(settings.target.directory) or not storage.exists(settings.target.manifest):
         return
     listing = list_input(settings.source)
     try:
@@ -146,7 +185,9 @@ def warn_of_output(settings: JobSettings[Any]) -> None:
         _LOGGER.warning("%r already holds this dataset: there is nothing to do", where)
 
 
-def _attempt(job: _LiveJob, listing: Listing, held: Lease, progress: Progress | None) -> None:
+def _attempt(
+    job: _LiveJob, listing: Listing, held: storage.Lease | None, progress: Progress | None
+) -> None:
     """Run the pipelines of a job, and turn what ends them into an error for the user."""
     try:
         _run(job, listing, held, progress)
@@ -161,15 +202,18 @@ def _attempt(job: _LiveJob, listing: Listing, held: Lease, progress: Progress | 
         job.settings.source.release()
 
 
-def _run(job: _LiveJob, listing: Listing, held: Lease, progress: Progress | None) -> None:
+def _run(
+    job: _LiveJob, listing: Listing, held: storage.Lease | None, progress: Progress | None
+) -> None:
     settings, directory = job.settings, job.directory
     started = now_text()
     number = _begin(job, listing, progress) if job.is_resumable else 1
-    make_directory(directory)
+    storage.make_directory(directory)
     info: dict[str, Any] = {
         "started": started,
         "attempts": number,
         SETTINGS: settings.asked,
+        ARGUMENTS: settings.arguments,
         **input_info(listing.outlines),
     }
     if skipped := skipped_counts(settings.source, listing.outlines):
@@ -187,7 +231,7 @@ def _run(job: _LiveJob, listing: Listing, held: Lease, progress: Progress | None
             run_pipelines(settings, job.identity, directory, listing, info, held)
     if (fault := recorded_fault(directory)) is not None:
         raise fault
-    if launch.facts:
+    if launch.facts and not settings.appends_to:
         add_to_job(settings.target.path(JOB_NAME), launch.facts)
 
 
@@ -315,8 +359,8 @@ def submit(settings: Settings) -> RemoteJob | None:
     identity = settings.identity(listing.outlines)
     target = settings.target
     check_free(target, overwrite=settings.overwrite)
-    make_directory(target.directory)
-    with lease(target.directory):
+    storage.make_directory(target.directory)
+    with storage.lease(target.directory):
         clear_leftovers(target)
     info = {"started": now_text(), "attempts": 1, **input_info(listing.outlines)}
     return _start(settings, identity, listing, info)

@@ -59,6 +59,9 @@ class JobSettings(abc.ABC, Generic[M]):
     schema: Schema | None = None
     layout: Layout = dataclasses.field(default_factory=Layout)
     asked: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    appends_to: str = ""
+    compacts: bool = False
 
     @property
     def has_schema(self) -> bool:
@@ -177,6 +180,7 @@ def make_settings(call: WriteOptions) -> Settings:
         layout=layout,
         map=function,
         asked=_asked(call) if source.is_stable else {},
+        arguments=_arguments(call, function, is_fitted=request is not None),
         schema=enforced,
         transform=request,
         kept_splits=kept_splits,
@@ -248,6 +252,24 @@ def _asked(call: WriteOptions) -> dict[str, str]:
         if option.keyword not in _NOT_DECISIVE
         and (value := arguments.get(option.keyword)) is not None
         and (text := _text(value)) != _text(option.default)
+    }
+
+
+# The arguments with which a job appends rows to a dataset.
+_OF_DATASET = (
+    "columns", "splits", "split_column", "group", "key", "shuffle", "dedup", "seed", "compression",
+    "shard_size", "raw_too",
+)  # fmt: skip
+
+
+def _arguments(
+    call: WriteOptions, function: MapFunction | None, *, is_fitted: bool
+) -> dict[str, Any]:
+    """Return the arguments that jobs which append rows need, as JSON values."""
+    return {
+        **{name: getattr(call, name) for name in _OF_DATASET},
+        "map": None if function is None else [function.name, function.sha256],
+        "is_fitted": is_fitted,
     }
 
 

@@ -323,7 +323,13 @@ class Batches:
         if missing := [name for name in (*own, "epoch", "delivered") if name not in state]:
             raise UsageError(f"this is no state of a dataset: it has no {missing[0]!r}")
         if state["dataset"] != own["dataset"]:
-            raise UsageError("the state is of another dataset: load the one that it was made with")
+            older = self.epochs.rows.generation_of(state["dataset"])
+            raise UsageError(
+                "the state is of another dataset: load the one that it was made with"
+                if older is None
+                else "rows were appended since the state was made: pass load(…, "
+                f"generation={older}), or begin a new epoch"
+            )
         if {name: state[name] for name in own} != own:
             raise UsageError(
                 "the state is of another order: pass the shuffle= and seed= that it was made with"

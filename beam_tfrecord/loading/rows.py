@@ -19,7 +19,8 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.format.manifest import Manifest, Shard, Split, splits_html
+from beam_tfrecord.format.generations import Shard, Split
+from beam_tfrecord.format.manifest import Manifest, splits_html
 from beam_tfrecord.loading.values import arrays_of, printing_images, rebatch
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.tfrecord import RecordBlock
@@ -105,6 +106,13 @@ class Rows:
         """Hash that differs if any row or shard that is read differs; 64 hex digits."""
         shards = [(shard.path, shard.examples, shard.bytes, shard.xxh64) for shard in self.shards]
         return hashlib.sha256(repr((self.manifest.content, shards)).encode()).hexdigest()
+
+    def generation_of(self, content: str) -> int | None:
+        """Return the earlier generation of the dataset that has this `content`; None if none."""
+        for number in range(1, len(self.manifest.generations)):
+            if dataclasses.replace(self, manifest=self.manifest.at(number)).content == content:
+                return number
+        return None
 
     def path(self, shard: Shard) -> str:
         """Return the absolute path of a shard."""

@@ -56,20 +56,14 @@ class SelectOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class JobOptions(ColumnsOption, SelectOptions, InputOptions):
+class RunOptions(SelectOptions, InputOptions):
     """The arguments of all jobs."""
 
     output: Annotated[str | os.PathLike[str], Option("Directory of the output.")]
     _: dataclasses.KW_ONLY
-    limit: Annotated[int | None, Option(
-        "Read only the first rows, after --filter and --sample.", "--limit N",
-        least=1, common=True)] = None
     max_rejects: Annotated[int | str, Option(
         "Rows that may be rejected: a count, a percentage (1%), or any.", "--max-rejects COUNT",
         group=REJECTS, common=True)] = 0
-    overwrite: Annotated[bool, Option(
-        "Replace another dataset in the output.", "--overwrite",
-        group=OUTPUT, common=True)] = False
     runner: Annotated[str, Option(
         "Beam runner: direct, flink, dataflow, …", "--runner NAME",
         group=RUNNER, common=True)] = "direct"
@@ -77,13 +71,32 @@ class JobOptions(ColumnsOption, SelectOptions, InputOptions):
         "Further Beam options, as on a command line.")] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class JobOptions(ColumnsOption, RunOptions):
+    """The arguments of jobs that make a dataset or a stage."""
+
+    _: dataclasses.KW_ONLY
+    limit: Annotated[int | None, Option(
+        "Read only the first rows, after --filter and --sample.", "--limit N",
+        least=1, common=True)] = None
+    overwrite: Annotated[bool, Option(
+        "Replace another dataset in the output.", "--overwrite",
+        group=OUTPUT, common=True)] = False
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PreprocessOptions:
-    """What becomes of the rows."""
+class MapOption:
+    """The user's function."""
 
     map: Annotated[Callable[..., Any] | str | None, Option(
         "Python function of a row: module:function or file.py:function.", "--map FUNCTION",
         common=True)] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreprocessOptions(MapOption):
+    """What becomes of the rows."""
+
     transform: Annotated[
         str | os.PathLike[str] | Callable[..., Any] | Sequence[Any] | None, Option(
         "Preprocess by steps.json, or by a function for tensorflow-transform: file.py:function.",
@@ -102,7 +115,24 @@ class PreprocessOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WriteOptions(PreprocessOptions, JobOptions):
+class ShardOptions:
+    """The size of the files."""
+
+    shards: Annotated[int | str | Mapping[str, int] | None, Option(
+        "Number of shards, of all splits or of each (train=64,test=8).", "--shards COUNT",
+        group=OUTPUT, common=True)] = None
+    shard_size: Annotated[int | str | None, Option(
+        "Size of a shard.  [default: 128MB]", "--shard-size SIZE",
+        group=OUTPUT)] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AppendOptions(ShardOptions, MapOption, RunOptions):
+    """The arguments of `append`; all others are those of the dataset."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WriteOptions(ShardOptions, PreprocessOptions, JobOptions):
     """The arguments of `write` and `plan`."""
 
     splits: Annotated[Mapping[str, float] | str | None, Option(
@@ -124,12 +154,6 @@ class WriteOptions(PreprocessOptions, JobOptions):
         "Leave out rows that are exact copies of another one of their split.", "--dedup")] = False
     seed: Annotated[int | None, Option(
         "Seed of the order and of the splits.", "--seed N")] = 0
-    shards: Annotated[int | str | Mapping[str, int] | None, Option(
-        "Number of shards, of all splits or of each (train=64,test=8).", "--shards COUNT",
-        group=OUTPUT, common=True)] = None
-    shard_size: Annotated[int | str | None, Option(
-        "Size of a shard.  [default: 128MB]", "--shard-size SIZE",
-        group=OUTPUT)] = None
     compression: Annotated[str, Option(
         "Compression of the shards.", "--compression",
         choices=("none", "gzip"), group=OUTPUT)] = "none"
@@ -141,6 +165,7 @@ class WriteOptions(PreprocessOptions, JobOptions):
 
 (FROM,) = flags_of((INPUT, InputOptions))
 EXTRACT_OPTIONS = flags_of((INPUT, JobOptions))
+APPEND_OPTIONS = flags_of((INPUT, RunOptions), (PREPROCESSING, MapOption), (OUTPUT, ShardOptions))
 WRITE_OPTIONS = flags_of(
     (INPUT, JobOptions), (PREPROCESSING, PreprocessOptions), (ORDER, WriteOptions)
 )

@@ -12,7 +12,7 @@ import os
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from beam_tfrecord.exchange.merge_plan import split_order
 from beam_tfrecord.features.feature import LABELS_FILE, ColumnStats, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.generations import Generation, Shard, Split
 from beam_tfrecord.format.hashes import data_hash, sum_text
 from beam_tfrecord.format.job_file import JOB_NAME, read_job
 from beam_tfrecord.format.layout import Layout
@@ -32,18 +33,17 @@ from beam_tfrecord.format.manifest import (
     BY_GROUP,
     CATEGORIES_FILE,
     Manifest,
-    Shard,
-    Split,
     fitted_files,
 )
-from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects
+from beam_tfrecord.format.rejects import SAVED_FILE, SavedRejects, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.format.tally import Tally, duplicate_lines, duplicates_to_json
 from beam_tfrecord.images import refused_warning
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.job_state.stored_state import load_remarks
-from beam_tfrecord.publish.transaction import Publication, put_in_place
+from beam_tfrecord.publish.publication import Publication
+from beam_tfrecord.publish.transaction import put_in_place
 from beam_tfrecord.records.shard_index import index_name
 from beam_tfrecord.storage import Lease, read_bytes
 
@@ -62,9 +62,30 @@ def publish_dataset(
     info: Mapping[str, Any],
 ) -> list[str]:
     """Publish finished shards as a dataset."""
+    rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
+    manifest, named, sidecars, remarks = describe(job, tally, shards, rejects)
+    publication = Publication(
+        job, named, checked_text(manifest), sidecars, rejects, {**info, **remarks}
+    )
+    put_in_place(publication, lease)
+    return [name for name, _ in named]
+
+
+class Described(NamedTuple):
+    """What a job publishes: the manifest, the named shards, the side files, entries of job.json."""
+
+    manifest: Manifest
+    named: list[tuple[str, FinishedShard]]
+    sidecars: dict[str, bytes]
+    remarks: dict[str, Any]
+
+
+def describe(
+    job: Job, tally: Tally, shards: Sequence[FinishedShard], rejects: SavedRejects
+) -> Described:
+    """Return the description of the files that a job has written, as a dataset of its own."""
     layout, target = job.layout, job.target
     splits = named_shards(shards, layout)
-    rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
     read = _schema_of(job, tally)
     _check_null_shares(read, tally.records)
     schema = read if job.fitted is None else _with_categories(read, job.fitted)
@@ -91,8 +112,7 @@ def publish_dataset(
         },
         split_by=_split_by(layout, tally),
     )
-    info = {
-        **info,
+    remarks = {
         "rows_read": tally.rows,
         "left_out_columns": sorted(tally.left_out),
         "remarks": [
@@ -106,12 +126,10 @@ def publish_dataset(
         "copies": tally.copies and duplicates_to_json(tally.copies),
         "refused_pictures": tally.refused and dataclasses.asdict(tally.refused),
     }
-    publication = Publication(job, named, _checked_text(manifest), sidecars, rejects, info)
-    put_in_place(publication, lease)
-    return [name for name, _ in named]
+    return Described(manifest, named, sidecars, remarks)
 
 
-def _checked_text(manifest: Manifest | StageManifest) -> str:
+def checked_text(manifest: Manifest | StageManifest) -> str:
     """Return the text of a manifest that can be read: no other one may replace a good dataset."""
     text = manifest.dumps()
     try:
@@ -218,7 +236,8 @@ def _with_categories(schema: Schema, fitted: str) -> Schema:
 def _sidecars(schema: Schema, classes: Sequence[str], fitted: str | None) -> dict[str, bytes]:
     """Return the content of the side files (schema, labels, fitted function) by name."""
     sidecars = {
-        "schema.json": schema.dumps().encode(),
+        # Without the statistics, which appended rows change: a side file is never replaced.
+        "schema.json": schema.without_observed().dumps().encode(),
         "schema.pbtxt": schema_pbtxt(schema).encode(),
     }
     if classes:
@@ -316,18 +335,24 @@ def publish_stage(
         for name, seen in sorted(tally.observed.items())
     ]
     info = {**info, "remarks": [*remarks, *_empty_remarks(job, tally)]}
-    put_in_place(Publication(job, named, _checked_text(manifest), {}, rejects, info), lease)
+    put_in_place(Publication(job, named, checked_text(manifest), {}, rejects, info), lease)
     return [name for name, _ in named]
 
 
 def warn_of(
-    target: Target, output: Manifest | StageManifest, layout: Layout, notes: Sequence[str] = ()
+    target: Target,
+    output: Manifest | StageManifest,
+    layout: Layout,
+    notes: Sequence[str] = (),
+    appended: Generation | None = None,
 ) -> None:
     """Warn of what the user should know about an output that was written; `notes` are on its input.
 
-    The line is that of the caller three calls above.
+    If rows were appended, only `appended` is described. The line is that of the caller three calls
+    above.
     """
-    job = read_job(target.path(JOB_NAME))
+    name = target.name(JOB_NAME) if appended is None else appended.job_files[0]
+    job = read_job(os.path.join(target.directory, name))
     lines: list[str] = list(job.get("remarks", ()))
     if names := job.get("left_out_columns"):
         why = (
@@ -339,9 +364,9 @@ def warn_of(
     if refused := job.get("refused_pictures"):
         lines.append(refused_warning(refused))
     lines += notes
-    if isinstance(output, Manifest):
+    if isinstance(output, Manifest) and appended is None:
         lines += _layout_remarks(layout, output)
-    if rows := output.rejects.get("rows", 0):
+    if rows := (appended or output).rejects.get("rows", 0):
         command = f"beam-tfrecord head {shlex.quote(target.path('rejects'))}"
         lines.append(f"{counted(rows, 'row')} rejected: for the reasons, run {command}")
     for line in lines:

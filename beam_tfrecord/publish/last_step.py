@@ -30,6 +30,7 @@ from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target, check_free
 from beam_tfrecord.job_state.progress_files import PUBLISHING, ProgressLog
 from beam_tfrecord.job_state.worker_errors import Guarded, recorded_fault
+from beam_tfrecord.publish.append import append_to_dataset
 from beam_tfrecord.publish.assemble import publish_dataset, publish_stage
 from beam_tfrecord.publish.transaction import clear_published, finish_publishing, published_names
 from beam_tfrecord.storage import Lease, exists, lease, make_directory, remove_tree
@@ -65,6 +66,7 @@ def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str
         return
     tally = tally.without(copies)
     _check_counts(job, tally, shards)
+    publish_rows = _append_or_finish if job.appends_to else _publish_or_finish
     progress = ProgressLog(job.directory, PUBLISHING)
     progress.add(total=len(shards))
     progress.add()
@@ -73,13 +75,15 @@ def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str
     if job.lease is not None:
         # The temporary directory stays until the launcher removes it at the end of the job: before
         # that, a runner that lost the results of earlier steps may repeat them.
-        names = _publish_or_finish(job, tally, shards, job.lease)
+        names = publish_rows(job, tally, shards, job.lease)
     else:
         with contextlib.ExitStack() as stack:
             held = _hold(job.target, stack)
-            clear_published(job.target, job.directory, held.check)
-            names = _publish_or_finish(job, tally, shards, held)
-            remove_tree(job.directory)
+            if not job.appends_to:
+                clear_published(job.target, job.directory, held.check)
+            names = publish_rows(job, tally, shards, held)
+            if not job.is_resumable:  # else the launcher removes it
+                remove_tree(job.directory)
     for name in names:
         yield os.path.join(job.target.directory, name)
 
@@ -116,6 +120,13 @@ def _publish_or_finish(
     info = {**_job_info(job, tally), PUBLICATION: publication}
     publish = publish_stage if job.output == "stage" else publish_dataset
     return publish(job, tally, shards, lease=held, info=info)
+
+
+def _append_or_finish(
+    job: Job, tally: Tally, shards: Sequence[FinishedShard], held: Lease
+) -> Sequence[str]:
+    info = {**_job_info(job, tally), PUBLICATION: _publication_id(job, tally, shards)}
+    return append_to_dataset(job, tally, shards, lease=held, info=info)
 
 
 def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:

@@ -15,6 +15,8 @@ the side files (schema, labels, …). A target has these states, and changes onl
       │ remove what was replaced, then the temporary directory
     the new dataset
 
+A job that appends rows replaces nothing but the manifest, in one step (`put_beside`).
+
 So at every moment a manifest names only files that are there. If a job is killed before the state
 *published*, the next job gives shards their temporary names back and removes side files
 (`clear_leftovers`). If a job is killed later, the next job or try removes what was replaced. A try
@@ -26,74 +28,20 @@ manifest of another dataset in the directory names (`names_of_others`).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-
-import msgspec
+from collections.abc import Callable, Iterable, Sequence
 
 from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
-from beam_tfrecord.format import job_file
-from beam_tfrecord.format.hashes import data_hash, file_hash
-from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest
+from beam_tfrecord.format.hashes import file_hash
+from beam_tfrecord.format.job_file import JOB_NAME, PUBLICATION, STORED_BYTES, read_job
+from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest, prefix_of
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
-from beam_tfrecord.job_state.checkpoints import FinishedShard
-from beam_tfrecord.job_state.job import Job, Target
-from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name
-
-
-@dataclasses.dataclass(frozen=True)
-class FinishedFile:
-    """A shard or an index that still has its temporary name."""
-
-    name: str
-    path: str
-    bytes: int
-    xxh64: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Publication:
-    """All files that a job publishes."""
-
-    job: Job
-    named: Sequence[tuple[str, FinishedShard]]
-    manifest_text: str
-    sidecars: Mapping[str, bytes]
-    rejects: SavedRejects
-    info: Mapping[str, Any]
-
-    @property
-    def names(self) -> set[str]:
-        """Names of all files that the manifest names."""
-        sidecars = (self.job.target.name(name) for name in self.sidecars)
-        return {*(file.name for file in self.files), *sidecars}
-
-    @property
-    def files(self) -> list[FinishedFile]:
-        """The shards, and the indexes of those that have one."""
-        shards = [
-            FinishedFile(name, one.path, one.stored_bytes, one.stored_xxh64 or one.xxh64)
-            for name, one in self.named
-        ]
-        return shards + [
-            FinishedFile(index_name(name), one.index_path, one.index_bytes, one.index_xxh64)
-            for name, one in self.named
-            if one.index_xxh64
-        ]
-
-    def note(self) -> Note:
-        """Return the note to save before any file gets its final name."""
-        target = self.job.target
-        return Note(
-            tuple((os.path.basename(file.path), file.name, file.bytes) for file in self.files),
-            tuple((target.name(name), data_hash(data)) for name, data in self.sidecars.items()),
-            frozenset(names_at(target.manifest) or ()),
-        )
+from beam_tfrecord.job_state.job import Target
+from beam_tfrecord.publish.publication import NOTE_NAME, FinishedFile, Note, Publication
+from beam_tfrecord.records.shard_index import INDEX_DIRECTORY
 
 
 def put_in_place(publication: Publication, lease: storage.Lease) -> None:
@@ -106,25 +54,16 @@ def put_in_place(publication: Publication, lease: storage.Lease) -> None:
     target, directory = job.target, job.directory
     check = lease.check
     check()
-    others = names_of_others(target)
-    if shared := sorted(publication.names & others.keys(), key=len):
-        raise TargetExists(
-            f"nothing was published: {shared[0]!r} is a file of another dataset there, that of "
-            f"{others[shared[0]]!r}: choose another directory"
-        )
+    _check_apart(publication)
     before = Note.load(directory)
     unnamed = _unnamed(target, publication.files, directory, is_first=before is None)
-    note = publication.note().after(before)
+    sidecars = {target.name(name): data for name, data in publication.sidecars.items()}
+    note = publication.note(names_at(target.manifest) or (), sidecars).after(before)
     note.save(directory)
     check()
-    if published_names(target, info.get(job_file.PUBLICATION)) is None:
+    if published_names(target, info.get(PUBLICATION)) is None:
         _remove_old_manifest(target)
-        for subdirectory in {os.path.dirname(file.name) for file in unnamed}:
-            storage.make_directory(os.path.join(target.directory, subdirectory))
-        storage.publish_files(
-            [(file.path, os.path.join(target.directory, file.name)) for file in unnamed],
-            check=check,
-        )
+        _give_names(target, unnamed, check)
         check()
         _write_beside(publication)
         check()
@@ -134,17 +73,59 @@ def put_in_place(publication: Publication, lease: storage.Lease) -> None:
     remove_replaced(target, note, publication.names, check)
 
 
+def put_beside(publication: Publication, lease: storage.Lease, version: str) -> bool:
+    """Publish appended files beside those of the dataset; return False if others were faster.
+
+    Nothing that the manifest names is touched. The ``job.json`` of the new rows comes first, and
+    claims their names: if there is one already, the names belong to another try or job. The last
+    step replaces the manifest if it still has `version`, that is, if nobody else has appended rows.
+    So a job that lost its lease without knowing cannot harm another one.
+    """
+    target, directory = publication.job.target, publication.job.directory
+    lease.check()
+    _check_apart(publication)
+    if not storage.is_remote(directory):
+        _roll_back(target, directory)  # the names that an earlier try has given
+    unnamed = _unnamed(target, publication.files, directory, is_first=True)
+    text, claim = publication.job_text(), os.path.join(target.directory, publication.job_name)
+    if not storage.put_if(claim, text, "", temporary=_half(directory)):
+        return False
+    note = publication.note(publication.replaces, {publication.job_name: text}, version)
+    note.after(Note.load(directory)).save(directory)
+    _give_names(target, unnamed, lease.check)
+    storage.sync_directory(target.directory)
+    lease.check()
+    manifest = publication.manifest_text.encode()
+    is_put = storage.put_if(target.manifest, manifest, version, temporary=_half(directory))
+    storage.sync_directory(target.directory)
+    return is_put
+
+
+def _check_apart(publication: Publication) -> None:
+    """Refuse names of files of another dataset in the directory."""
+    others = names_of_others(publication.job.target)
+    if shared := sorted(publication.names & others.keys(), key=len):
+        raise TargetExists(
+            f"nothing was published: {shared[0]!r} is a file of another dataset there, that of "
+            f"{others[shared[0]]!r}: choose another directory"
+        )
+
+
+def _give_names(target: Target, files: Sequence[FinishedFile], check: Callable[[], None]) -> None:
+    for subdirectory in {os.path.dirname(file.name) for file in files}:
+        storage.make_directory(os.path.join(target.directory, subdirectory))
+    pairs = [(file.path, os.path.join(target.directory, file.name)) for file in files]
+    storage.publish_files(pairs, check=check)
+
+
 def _write_beside(publication: Publication) -> None:
     """Write side files, rejects and ``job.json``, which have to be there before the manifest."""
     target, directory = publication.job.target, publication.job.directory
     for name, data in publication.sidecars.items():
         storage.make_directory(os.path.dirname(target.path(name)))
         _put(target.path(name), data, directory)
-    hashes = _publish_rejects(target, publication.rejects, os.path.join(directory, SAVED_FILE))
-    hashes |= {name: one.stored_xxh64 for name, one in publication.named if one.stored_xxh64}
-    stored = {name: shard.stored_bytes for name, shard in publication.named}
-    info = {**publication.info, job_file.STORED_BYTES: stored, job_file.STORED_HASHES: hashes}
-    _put(target.path(job_file.JOB_NAME), job_file.dump_job(info).encode(), directory)
+    _publish_rejects(target, publication.rejects, os.path.join(directory, SAVED_FILE))
+    _put(target.path(JOB_NAME), publication.job_text(), directory)
     storage.sync_directory(target.directory)
 
 
@@ -156,10 +137,10 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
     """
     if publication is None or not storage.exists(target.manifest):
         return None
-    job = job_file.read_job(target.path(job_file.JOB_NAME))
-    if job.get(job_file.PUBLICATION) != publication:
+    job = read_job(target.path(JOB_NAME))
+    if job.get(PUBLICATION) != publication:
         return None
-    stored: dict[str, int] = job[job_file.STORED_BYTES]
+    stored: dict[str, int] = job[STORED_BYTES]
     is_complete = all(_has_size(target, name, nbytes) for name, nbytes in stored.items())
     return list(stored) if is_complete else None
 
@@ -195,73 +176,31 @@ def _unnamed(
 def _put(path: str, data: bytes, directory: str) -> None:
     # If the job is killed now, the next job removes the half-written file with the directory. Each
     # try has its own half-written file: a file with its final name must not change any more.
-    half = os.path.join(directory, f"half-{uuid.uuid4().hex}")
-    with storage.WholeFile(path, temporary=half) as file:
+    with storage.WholeFile(path, temporary=_half(directory)) as file:
         file.write(data)
 
 
-def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> dict[str, str]:
-    """Give the file of rejects its name, or remove an old one; return its hash by its name.
+def _half(directory: str) -> str:
+    return os.path.join(directory, f"half-{uuid.uuid4().hex}")
 
-    The result is empty if there are no rejects.
-    """
+
+def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> None:
+    """Give the file of rejects its name, or remove an old one."""
     path = target.path(REJECTS_FILE)
     if rejects.rows:
         storage.make_directory(os.path.dirname(path))
         storage.publish_files([(saved, path)])
-        return {target.name(REJECTS_FILE): rejects.stored_xxh64}
+        return
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         storage.remove(path)
     # The directory stays if it holds files of the user.
     storage.remove_directory(os.path.dirname(path))
-    return {}
 
 
 def _remove_old_manifest(target: Target) -> None:
     with contextlib.suppress(FileNotFoundError):
         storage.remove(target.manifest)
         storage.sync_directory(target.directory)
-
-
-_NOTE_NAME = "publishing"
-
-
-@dataclasses.dataclass(frozen=True)
-class Note:
-    """The record of a publication that is about to begin, saved in the temporary directory."""
-
-    shards: tuple[tuple[str, str, int], ...]
-    sidecars: tuple[tuple[str, str], ...]
-    old: frozenset[str]
-
-    @classmethod
-    def load(cls, directory: str) -> Note | None:
-        """Read the note in a temporary directory; None if there is none, or a damaged one.
-
-        A note makes the package move and remove files. So a note is refused if a name in it leads
-        out of the target or of the temporary directory.
-        """
-        try:
-            text = storage.read_small(os.path.join(directory, _NOTE_NAME))
-            note = msgspec.json.decode(text, type=cls)
-        except (FileNotFoundError, DataError, msgspec.MsgspecError, RecursionError):
-            return None
-        temporaries = [temporary for temporary, _, _ in note.shards]
-        names = [name for _, name, _ in note.shards] + [name for name, _ in note.sidecars]
-        is_sound = all(map(storage.is_plain_name, (*temporaries, *names, *note.old)))
-        return note if is_sound and not any("/" in name for name in temporaries) else None
-
-    def save(self, directory: str) -> None:
-        """Write the note to a temporary directory."""
-        storage.put(os.path.join(directory, _NOTE_NAME), msgspec.json.encode(self))
-
-    def after(self, before: Note | None) -> Note:
-        """Return this note with the entries of an earlier try after its own."""
-        if before is None:
-            return self
-        shards = dict.fromkeys((*self.shards, *before.shards))
-        sidecars = dict.fromkeys((*self.sidecars, *before.sidecars))
-        return Note(tuple(shards), tuple(sidecars), self.old | before.old)
 
 
 def remove_leftovers(target: Target) -> None:
@@ -303,7 +242,7 @@ def abandon(directory: str, *, keep: str = "") -> None:
     Once it has begun to publish, the next job removes them, which then holds the lease.
     """
     names = storage.list_names(directory)
-    if _NOTE_NAME in names:
+    if NOTE_NAME in names:
         return
     if keep not in names:
         storage.remove_tree(directory)
@@ -322,7 +261,7 @@ def names_at(manifest_file: str) -> set[str] | None:
         manifest = Manifest.load(manifest_file)
     except DataError:
         return stage_names(manifest_file) or None
-    return {shard.path for shard in manifest.shards} | set(manifest.sidecars)
+    return manifest.names(prefix_of(manifest_file))
 
 
 def names_of_others(target: Target) -> dict[str, str]:
@@ -381,13 +320,18 @@ def _has_size(target: Target, name: str, nbytes: int) -> bool:
 def _is_ours(name: str) -> bool:
     """Return whether this package makes files of such names; it makes few in directories."""
     first, slash, _ = name.partition("/")
-    return storage.is_plain_name(name) and (not slash or first.endswith((*FITTED, INDEX_DIRECTORY)))
+    directories = (*FITTED, INDEX_DIRECTORY, os.path.dirname(REJECTS_FILE))
+    return storage.is_plain_name(name) and (not slash or first.endswith(directories))
 
 
 def _roll_back(target: Target, directory: str) -> None:
     """Give the shards of a note their temporary names back, and remove its side files."""
     note, named = Note.load(directory), names_at(target.manifest)
     if note is None or named is None:
+        return
+    entry = storage.status(target.manifest)
+    if storage.is_remote(directory) and note.version and entry and entry.version == note.version:
+        # A job that lost its lease without knowing may still append by these names.
         return
     named |= names_of_others(target).keys()
     # The latest try comes first: a file that it has named is no longer the shard of an earlier try.
@@ -405,7 +349,7 @@ def _roll_back(target: Target, directory: str) -> None:
             storage.publish_files([(final, back)])
     _remove_unnamed(target, note, named, lambda: None)
     with contextlib.suppress(FileNotFoundError):
-        storage.remove(os.path.join(directory, _NOTE_NAME))
+        storage.remove(os.path.join(directory, NOTE_NAME))
 
 
 def _has_hash(target: Target, name: str, digest: str) -> bool:

@@ -144,14 +144,14 @@ class Lease:
 
 
 @contextlib.contextmanager
-def lease(directory: str) -> Iterator[Lease]:
+def lease(directory: str, name: str = ".lock") -> Iterator[Lease]:
     """Hold the lease of an output directory for the time of a block, so that no other job writes.
 
     Locally the lease is a lock of the operating system, which ends with the process. On an object
     store it is an object that is created only if there is none, and renewed while the job lives.
     """
     filesystem = _writable(directory)
-    path = os.path.join(directory, ".lock")
+    path = os.path.join(directory, name)
     held: AbstractContextManager[str]
     if isinstance(filesystem, LocalFilesystem):
         held = filesystem.lease(path)
@@ -165,6 +165,23 @@ def put(path: str, data: bytes) -> None:
     """Write a file that consists of `data`."""
     with WholeFile(path) as file:
         file.write(data)
+
+
+def put_if(path: str, data: bytes, version: str, *, temporary: str) -> bool:
+    """Write a file unless its version is another than `version`; return whether it was written.
+
+    An empty `version` means that there is no such file. An object store compares and writes in one
+    step. In a directory the caller holds the lease, and `temporary` names the half-written file.
+    """
+    filesystem = _writable(path)
+    if isinstance(filesystem, ObjectStore):
+        return filesystem.put_matching(path, data, version) is not None
+    entry = status(path)
+    if version != ("" if entry is None else entry.version):
+        return False
+    with WholeFile(path, temporary=temporary) as file:
+        file.write(data)
+    return True
 
 
 def status(path: str) -> Entry | None:

@@ -29,6 +29,7 @@ from beam_tfrecord.format.layout import (
     parse_compression,
     shard_suffix,
 )
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import parse_budget
 from beam_tfrecord.format.sort_keys import Lineage
 from beam_tfrecord.job_state.checkpoints import Done
@@ -92,6 +93,9 @@ class WriteToTFRecord(Sink):
         seed: Seed of the order and of the splits.
         max_rejects: Rows that may be rejected: a number, ``"1%"`` or ``"any"``.
         overwrite: Replace a dataset at the target.
+        append: Add the rows to the dataset at the target, as one more generation. Schema, splits,
+            order, seed and compression have to be those of the dataset. Each run adds its rows: the
+            function `beam_tfrecord.append` knows which files it has appended.
         exchange: How records travel to their shards: through ``files``, or through the shuffle of
             the ``runner``; None means the usual one of the pipeline's runner.
 
@@ -120,11 +124,18 @@ class WriteToTFRecord(Sink):
         seed: int | None = 0,
         max_rejects: int | str = 0,
         overwrite: bool = False,
+        append: bool = False,
         exchange: str | None = None,
     ) -> None:
         super().__init__()
         self.target = target = sink_target(file_path_prefix)
-        check_free(target, overwrite=overwrite)
+        appends_to = ""
+        if append:
+            if overwrite or dedup:
+                raise UsageError("append keeps all rows: leave out overwrite and dedup")
+            appends_to = Manifest.load(target.manifest).origin
+        else:
+            check_free(target, overwrite=overwrite)
         if target.prefix is not None and (splits or split_column):
             raise _needs_directory(target)
         if exchange is not None and exchange not in EXCHANGES:
@@ -162,6 +173,7 @@ class WriteToTFRecord(Sink):
             schema=Schema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema,
             budget=parse_budget(max_rejects),
             overwrite=overwrite,
+            appends_to=appends_to,
             info={"runner": "beam"},
         )
         self._exchange = exchange

@@ -32,7 +32,8 @@ from beam_tfrecord.format.rejects import SavedRejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, directory_target
-from beam_tfrecord.publish.transaction import Publication, put_in_place
+from beam_tfrecord.publish.publication import Publication
+from beam_tfrecord.publish.transaction import put_in_place
 from beam_tfrecord.records import tfrecord
 from beam_tfrecord.sources import typed_files
 from tests.helpers.made_datasets import make_dataset

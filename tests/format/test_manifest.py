@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.manifest import Manifest, Shard, Split, manifest_path
+from beam_tfrecord.format.generations import Shard, Split
+from beam_tfrecord.format.manifest import Manifest, manifest_path
 
 MANIFEST = Manifest(
     fingerprint="f00d",
@@ -111,10 +112,14 @@ def test_unknown_fields_are_ignored_unless_they_are_required():
         )
 
 
-def test_several_generations_need_a_newer_version():
+def test_generations_that_are_not_sound_are_refused():
     line = next(line for line in TEXT.splitlines() if "fingerprint" in line)
-    with pytest.raises(DataError, match="it has 2 generations: read it with a newer version"):
+    with pytest.raises(DataError, match="a generation has no content hash"):
         Manifest.loads(seal(TEXT.replace(line, f"{line},\n{line}")))
+    shard = next(line for line in TEXT.splitlines() if '"path": "' in line and "tfrecord" in line)
+    later = shard.replace('"path"', '"generation": 2, "path"')
+    with pytest.raises(DataError, match="a shard is of a generation that is not listed"):
+        Manifest.loads(seal(TEXT.replace(shard, later)))
 
 
 def test_manifests_are_found_by_directory_prefix_or_name(tmp_path):

@@ -14,7 +14,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.publish import transaction as publishing
-from beam_tfrecord.publish.transaction import Note
+from beam_tfrecord.publish.publication import Note
 from beam_tfrecord.storage import lease
 from tests.publish.last_steps import Killed, files, killed_before, step_of
 
