@@ -11,7 +11,7 @@ import apache_beam as beam
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import LeaseLost, StorageError, TargetExists
+from beam_tfrecord.errors import StorageError, TargetExists
 from beam_tfrecord.publish import last_step
 from beam_tfrecord.publish import transaction as publishing
 from beam_tfrecord.publish.publication import Note
@@ -33,16 +33,6 @@ def trips(tmp_path):
 def step(trips, tmp_path, monkeypatch):
     """Return the last step of a job with four shards, before it begins."""
     made = step_of(lambda output: bt.write(trips, output, shards=4), tmp_path / "out", monkeypatch)
-    made.begin()
-    return made
-
-
-def step_over_another(trips, output, monkeypatch):
-    """Return the last step of a job with four shards, before it begins to replace one of nine."""
-    bt.write(trips, output, shards=9, seed=1)
-    made = step_of(
-        lambda output: bt.write(trips, output, shards=4, overwrite=True), output, monkeypatch
-    )
     made.begin()
     return made
 
@@ -71,25 +61,6 @@ def test_a_worker_that_stood_still_leaves_what_the_next_try_has_published(step, 
     assert published
     assert {name: files(step.output)[name] for name in published} == published
     assert bt.verify(step.output).faults == ()
-
-
-@pytest.mark.slow
-def test_files_of_a_job_that_took_the_output_over_are_not_removed(trips, tmp_path, monkeypatch):
-    output = tmp_path / "out"
-    step = step_over_another(trips, output, monkeypatch)
-    with lease(str(output)) as held:
-        task = (dataclasses.replace(step.task[0], lease=held), *step.task[1:])
-
-        def take_over():
-            (output / ".lock").unlink()
-            # Its shards are named like those that the step is about to remove.
-            bt.write(trips, output, shards=9, seed=3, overwrite=True)
-
-        once(monkeypatch, publishing, "remove_replaced", take_over)
-        with pytest.raises(LeaseLost):
-            list(last_step._published(task))
-    assert bt.verify(output).faults == ()
-    assert len(bt.Manifest.load(output).shards) == 9
 
 
 @pytest.mark.slow_after(1)
@@ -178,22 +149,6 @@ def test_shards_of_every_try_are_cleared_away(step, trips, monkeypatch):
     bt.write(trips, step.output, shards=3, seed=7)
     assert len(list(step.output.glob("*.tfrecord"))) == 3
     assert bt.verify(step.output).faults == ()
-
-
-@pytest.mark.slow
-def test_what_was_replaced_goes_though_the_try_that_published_died(trips, tmp_path, monkeypatch):
-    output = tmp_path / "out"
-    step = step_over_another(trips, output, monkeypatch)
-
-    def next_try():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(publishing, "remove_replaced", _die)
-            with pytest.raises(Killed):
-                step.try_once(clears=False)
-
-    once(monkeypatch, Note, "save", next_try)
-    assert len(step.try_once(clears=False)) == 4
-    assert bt.verify(output).faults == ()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Whole jobs on object stores: the same files as on a local disk, and the same guarantees."""
 
 import dataclasses
-import itertools
 import json
 import subprocess
 import time
@@ -303,29 +302,3 @@ def test_a_killed_job_goes_on_where_it_was(store, tmp_path):
     # What was done before is not done again: no run is written. Google's requests name no object.
     if store.scheme == "s3":
         assert not [r for r in store.faults.requests if r.startswith("PUT") and "/run-" in r]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_job_killed_at_any_request_leaves_a_dataset_or_none(store, tmp_path, overwrite):
-    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
-    expected = dataset_files(str(tmp_path / "out"))
-    make_input(store.url)
-    out = f"{store.url}/out"
-    # Each store takes other moments: together they are every ninth request.
-    first = 9 * ["s3", "gs", "az"].index(store.scheme)
-    for moment in itertools.count(first, 27):
-        storage.remove_tree(out)
-        if overwrite:
-            bt.write(f"{store.url}/in", out, shards=4, compression="gzip")
-        reached = kill_at(store, ".", *(["--overwrite"] * overwrite), skip=moment)
-        if storage.exists(f"{out}/manifest.json"):
-            # Of a dataset that was replaced, shards that nothing names may be left.
-            faults = [fault for fault in bt.verify(out).faults if "remove it" not in fault.message]
-            assert faults == [], moment
-            assert len(list(bt.load(out).rows())) == ROWS, moment
-        bt.write(f"{store.url}/in", out, splits=SPLITS, overwrite=overwrite)
-        assert dataset_files(out) == expected, moment
-        if not reached:
-            break
-    assert moment > 72
