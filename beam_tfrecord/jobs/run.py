@@ -45,7 +45,7 @@ from beam_tfrecord.jobs.fingerprint import State, begin, input_info, progress_of
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.assemble import warn_of
-from beam_tfrecord.publish.transaction import abandon, clear_leftovers, give_up, remove_leftovers
+from beam_tfrecord.publish.transaction import abandon, clear_leftovers, give_up
 from beam_tfrecord.runners import start, traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile, Source
@@ -122,7 +122,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
             _attempt(job, listing, held, progress)
         finally:
             _live_jobs.remove(job)
-        remove_leftovers(target)
+        clear_leftovers(target)
         output = settings.load_output()
         # The line of the caller of `write` or `extract`, which `takes` wraps.
         warn_of(target, output, settings.layout, settings.source.notes(listing.outlines))

@@ -82,7 +82,7 @@ def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str
             if not job.appends_to:
                 clear_published(job.target, job.directory, held.check)
             names = publish_rows(job, tally, shards, held)
-            if not job.is_resumable:  # else the launcher removes it
+            if not (job.appends_to and job.is_resumable):  # else the launcher removes it
                 remove_tree(job.directory)
     for name in names:
         yield os.path.join(job.target.directory, name)

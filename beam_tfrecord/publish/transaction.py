@@ -28,6 +28,7 @@ manifest of another dataset in the directory names (`names_of_others`).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -88,10 +89,13 @@ def put_beside(publication: Publication, lease: storage.Lease, version: str) -> 
         _roll_back(target, directory)  # the names that an earlier try has given
     unnamed = _unnamed(target, publication.files, directory, is_first=True)
     text, claim = publication.job_text(), os.path.join(target.directory, publication.job_name)
+    before = Note.load(directory)
+    note = publication.note(publication.replaces, {publication.job_name: text}, version)
+    # Until the claim succeeds, shards of these names may be those of another.
+    dataclasses.replace(note, shards=()).after(before).save(directory)
     if not storage.put_if(claim, text, "", temporary=_half(directory)):
         return False
-    note = publication.note(publication.replaces, {publication.job_name: text}, version)
-    note.after(Note.load(directory)).save(directory)
+    note.after(before).save(directory)
     _give_names(target, unnamed, lease.check)
     storage.sync_directory(target.directory)
     lease.check()
@@ -203,12 +207,6 @@ def _remove_old_manifest(target: Target) -> None:
         storage.sync_directory(target.directory)
 
 
-def remove_leftovers(target: Target) -> None:
-    """Remove the temporary directories at a target, after its last job has published."""
-    for directory in target.leftovers():
-        storage.remove_tree(directory)
-
-
 def clear_leftovers(target: Target, *, keep: str | None = None) -> None:
     """Remove the files that jobs which ended early left at a target; the caller holds its lease."""
     for directory in target.leftovers():
@@ -232,8 +230,8 @@ def clear_published(target: Target, keep: str, check: Callable[[], None]) -> Non
 
 def give_up(target: Target, directory: str) -> None:
     """Remove all files of a job that nobody continues; the caller holds its lease."""
-    _roll_back(target, directory)
-    storage.remove_tree(directory)
+    if _roll_back(target, directory):
+        storage.remove_tree(directory)
 
 
 def abandon(directory: str, *, keep: str = "") -> None:
@@ -324,15 +322,19 @@ def _is_ours(name: str) -> bool:
     return storage.is_plain_name(name) and (not slash or first.endswith(directories))
 
 
-def _roll_back(target: Target, directory: str) -> None:
-    """Give the shards of a note their temporary names back, and remove its side files."""
+def _roll_back(target: Target, directory: str) -> bool:
+    """Give the shards of a note their temporary names back, and remove its side files.
+
+    Return False, and do nothing, if they may still be published by a job that has lost its lease
+    and does not know.
+    """
+    # Before the names are read: a try cannot publish once the manifest is another one.
+    entry = storage.status(target.manifest)
     note, named = Note.load(directory), names_at(target.manifest)
     if note is None or named is None:
-        return
-    entry = storage.status(target.manifest)
+        return True
     if storage.is_remote(directory) and note.version and entry and entry.version == note.version:
-        # A job that lost its lease without knowing may still append by these names.
-        return
+        return False
     named |= names_of_others(target).keys()
     # The latest try comes first: a file that it has named is no longer the shard of an earlier try.
     for temporary, name, nbytes in note.shards:
@@ -350,6 +352,7 @@ def _roll_back(target: Target, directory: str) -> None:
     _remove_unnamed(target, note, named, lambda: None)
     with contextlib.suppress(FileNotFoundError):
         storage.remove(os.path.join(directory, NOTE_NAME))
+    return True
 
 
 def _has_hash(target: Target, name: str, digest: str) -> bool:
