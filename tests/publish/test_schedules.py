@@ -9,7 +9,7 @@ import beam_tfrecord as bt
 from tests.helpers.effort import examples
 from tests.helpers.seeded_store import seeded_store
 from tests.publish.last_steps import files
-from tests.publish.schedules import FAULTS, OUT, publish
+from tests.publish.schedules import APPENDS, FAULTS, OUT, publish
 
 
 def test_a_dataset_is_whole_after_every_request_and_each_command_ends_well_when_run_again():
@@ -17,6 +17,12 @@ def test_a_dataset_is_whole_after_every_request_and_each_command_ends_well_when_
     # All that can happen has happened.
     for end in ("done", "killed", "another job is writing", "is no longer this job's", "is gone"):
         assert any(end in one for one in ends), end
+
+
+def test_appends_and_a_compaction_lose_and_double_nothing_though_requests_come_late():
+    for seed in range(examples(2000, part=66)):
+        publish(seed, commands=APPENDS)
+        publish(seed, commands=APPENDS[:2], is_prompt=False)
 
 
 def test_a_seed_is_one_schedule():
