@@ -72,9 +72,7 @@ def test_without_a_command_the_commands_are_shown():
     assert "..." not in ran.output.partition("\n\nOptions:")[2]
 
 
-def test_the_page_shows_all_options():
-    (shown,) = re.findall(r"```text\n\$ beam-tfrecord write --help-all\n(.*?)```", PAGE, re.DOTALL)
-    assert shown.split() == help_of("write", "--help-all").split()
+def test_the_page_has_all_commands():
     for name in cli.commands:
         assert f"| `{name} " in PAGE
 
