@@ -136,8 +136,9 @@ def _clean(job: Job, lease: Lease) -> None:
 
     Before, another try could still replace the manifest, and would name files that are gone.
     """
-    if (note := Note.load(job.directory)) is not None:
-        remove_replaced(job.target, note, names_at(job.target.manifest) or set(), lease.check)
+    note, named = Note.load(job.directory), names_at(job.target.manifest)
+    if note is not None and named:
+        remove_replaced(job.target, note, named, lease.check)
     clear_published(job.target, job.directory, lease.check)
 
 
