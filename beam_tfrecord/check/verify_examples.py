@@ -204,6 +204,9 @@ class SplitChecker:
         manifest = self._manifest
         if sum(split.examples > 0 for split in manifest.splits.values()) < 2:
             return None
+        if manifest.strata is not None and manifest.strata.column is not None:
+            # Hashes are in the order of the splits only within a class.
+            return None
         if manifest.split_by == BY_BYTES:
             return lambda block: self._hash_records(block.data, block.starts, self._seed)
         group = manifest.group if manifest.split_by == BY_GROUP else None

@@ -26,7 +26,6 @@ SYNONYMS = {
     "replace": "overwrite",
     "na": "null",
     "na-values": "null",
-    "stratify": "split-column",
 }
 _SHOW_ALL = "beam_tfrecord.help_all"
 

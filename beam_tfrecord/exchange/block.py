@@ -79,6 +79,11 @@ class Block:
         """Name of every split number."""
         return self._assigner.split_names
 
+    @property
+    def classes(self) -> tuple[str | None, ...]:
+        """Value of every class number, if rows are counted by class."""
+        return self._assigner.classes
+
     def clear_records(self) -> None:
         """Drop the records; keep the memory."""
         self.arena.reset()

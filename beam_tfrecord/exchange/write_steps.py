@@ -42,6 +42,7 @@ from beam_tfrecord.exchange.merge_plan import (
 )
 from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
 from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
+from beam_tfrecord.exchange.strata import HashFile, HashWriter, find_strata
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects, rejected, rejected_rows
 from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.job_state.checkpoints import (
@@ -54,10 +55,11 @@ from beam_tfrecord.job_state.checkpoints import (
 from beam_tfrecord.job_state.job import Job
 from beam_tfrecord.job_state.progress_files import MERGING, READING, WRITING, ProgressLog
 from beam_tfrecord.job_state.run_files import RunIndex, SpillRun, read_index
+from beam_tfrecord.job_state.stored_state import STRATA, save
 from beam_tfrecord.job_state.worker_errors import Guarded, machine_faults
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import count, in_global_window
-from beam_tfrecord.storage import make_directory
+from beam_tfrecord.storage import make_directory, remove
 
 TALLIES = "tallies"
 EXCHANGES = ("files", "runner")
@@ -334,6 +336,40 @@ class _Merge(beam.DoFn):
     def finish_bundle(self) -> None:
         # Release its buffers, which may be as large as a shard.
         self._merger = None
+
+
+def store_strata(batches: beam.PCollection[Batch], job: Job) -> None:
+    """Find the limits of the splits from all rows, and store them for another pipeline."""
+    files = batches | "HashRows" >> beam.ParDo(_HashRows(job))
+    once = batches.pipeline | "BeginStrata" >> beam.Impulse()
+    _ = once | "StoreStrata" >> beam.FlatMap(_step(_store_strata, job), beam.pvalue.AsList(files))
+
+
+class _HashRows(beam.DoFn):
+    """Writes the hashes and classes of all rows to files."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def start_bundle(self) -> None:
+        self._writer = HashWriter(self._job)
+        self._add = Guarded(self._writer.add, self._job.directory)
+
+    def process(self, batch: Batch) -> Iterator[HashFile]:
+        yield from self._add(batch)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if not self._add.is_stopped():
+            with machine_faults(self._job.directory):
+                yield from map(in_global_window, self._writer.end_task())
+        del self._writer, self._add
+
+
+def _store_strata(job: Job, _: bytes, files: Sequence[HashFile]) -> Iterable[Any]:
+    save(os.path.join(job.directory, STRATA), find_strata(job.layout, files))
+    for file in files:
+        remove(file.path)
+    return ()
 
 
 class MergeTallies:

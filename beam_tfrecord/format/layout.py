@@ -7,19 +7,22 @@ and divides records among shards.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_tfrecord.base.text import counted, parse_size
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.native.values import Int64Array, UInt64Array
 
-Number = TypeVar("Number", int, float)
+T = TypeVar("T")
 
 COMPRESSIONS = {"none": "", "": "", "uncompressed": "", "gzip": "GZIP"}
 DEFAULT_SHARD_BYTES = 128 * 10**6
@@ -44,21 +47,92 @@ def is_split_name(name: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
+class Stratum:
+    """A class of rows: its value as text, its number of rows when they were counted, its limits.
+
+    The value is None for null, and if all rows are one class.
+    """
+
+    value: str | None
+    rows: int
+    limits: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Strata:
+    """Limits of the hashes of splits, class by class, which come from counts of all rows.
+
+    A limit is the exclusive upper bound of the hashes of a split; the last split has none.
+
+    Attributes:
+        column: Column whose values are the classes; None if all rows are one class.
+        splits: Names of the splits.
+        others: Limits of rows of other classes, which follow from the shares alone.
+        classes: The classes, sorted by value.
+    """
+
+    column: str | None
+    splits: tuple[str, ...]
+    others: tuple[int, ...]
+    classes: tuple[Stratum, ...]
+
+    def __post_init__(self) -> None:
+        if {len(self.others), *(len(one.limits) for one in self.classes)} != {len(self.splits) - 1}:
+            raise ValueError("strata have a number of limits that does not fit their splits")
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str | None, int]:
+        return {one.value: number for number, one in enumerate(self.classes)}
+
+    @functools.cached_property
+    def _limits(self) -> UInt64Array:
+        return np.array([*(one.limits for one in self.classes), self.others], np.uint64)
+
+    def assign(self, hashes: UInt64Array, values: pa.StringArray) -> npt.NDArray[np.uint16]:
+        """Return the number of the split of each row by its hash and its class, shape `[n]`."""
+        encoded = pc.dictionary_encode(values, null_encoding="encode")
+        found = [self._numbers.get(value, -1) for value in encoded.dictionary.to_pylist()]
+        limits = self._limits[np.array(found, np.int64)[encoded.indices.to_numpy()]]
+        found_splits: npt.NDArray[np.int64] = (limits <= hashes[:, np.newaxis]).sum(axis=1)
+        return found_splits.astype(np.uint16)
+
+
+@dataclasses.dataclass(frozen=True)
 class Splits:
-    """The division of rows into splits."""
+    """The division of rows into splits: by shares, by a column, by numbers of rows, or conditions.
+
+    Attributes:
+        fractions: Shares by name.
+        column: Column that names the split.
+        group: Columns whose equal values share a split.
+        rows: Numbers of rows by name; None for the last split, which takes the rest.
+        conditions: Conditions by name, of which the first that holds decides; None for the last
+            split, which takes the rest.
+        stratify: Column of whose classes each split has its share.
+        strata: Limits by class, once the rows are counted.
+    """
 
     fractions: tuple[tuple[str, float], ...] = ((ONLY_SPLIT, 1.0),)
     column: str | None = None
     group: tuple[str, ...] = ()
+    rows: tuple[tuple[str, int | None], ...] = ()
+    conditions: tuple[tuple[str, Any], ...] = ()
+    stratify: str | None = None
+    strata: Strata | None = None
 
     def __post_init__(self) -> None:
-        if self.column is not None:
-            return
-        for name, share in self.fractions:
+        if self.conditions and self.group:
+            raise UsageError("the conditions of --split say where rows go: leave out --group")
+        if self.stratify and (self.is_single or not self.fractions):
+            raise UsageError("--stratify needs shares, as in --split train=0.8,test=0.2")
+        for name in self.names:
             if not is_split_name(name):
                 raise UsageError(f"split name {name!r} cannot be part of a file name: rename it")
+        if not self.fractions:
+            return
+        for name, share in self.fractions:
             if not 0 <= share <= 1:
-                raise UsageError(f"split {name!r} has share {share}: give a fraction from 0 to 1")
+                raise UsageError(f"split {name!r} has share {share:g}: give a fraction from 0 to 1")
         total = math.fsum(share for _, share in self.fractions)
         if abs(total - 1) > 1e-9:
             shares = ", ".join(f"{name}={share:g}" for name, share in self.fractions)
@@ -74,17 +148,35 @@ class Splits:
     @property
     def is_single(self) -> bool:
         """Whether all rows are in the same split."""
-        return self.column is None and len(self.fractions) == 1
+        return len(self.names) == 1
+
+    @property
+    def by_values(self) -> bool:
+        """Whether values of columns say the split of a row, and not a hash."""
+        return self.column is not None or bool(self.conditions)
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether all rows have to be counted before any of them has a split."""
+        return bool(self.stratify or self.rows) and self.strata is None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that decide the split, and the flag that names each."""
+        named = {name: "--split" for _, one in self.conditions if one for name in one.columns}
+        named |= {name: "--split-column" for name in (self.column,) if name}
+        named |= {name: "--stratify" for name in (self.stratify,) if name}
+        return named | dict.fromkeys(self.group, "--group")
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the splits, in order; empty if a column names them."""
-        return () if self.column is not None else tuple(name for name, _ in self.fractions)
+        return tuple(name for name, _ in self.fractions or self.rows or self.conditions)
 
     @property
     def filled_names(self) -> tuple[str, ...]:
-        """Names of the splits with a share above 0; empty if a column names them."""
-        return tuple(name for name, share in self.fractions if share > 0)
+        """Names of the splits but those of share 0; empty if a column names them."""
+        return tuple(name for name in self.names if dict(self.fractions).get(name, 1) > 0)
 
     def buckets(self) -> UInt64Array:
         """Return the exclusive upper bound of the hashes of each split but the last.
@@ -96,33 +188,28 @@ class Splits:
         sums = [math.fsum(shares[: i + 1]) for i in range(len(shares) - 1)]
         return np.array([min(int(total * 2**64), 2**64 - 1) for total in sums], dtype=np.uint64)
 
-    def assign(self, hashes: UInt64Array) -> npt.NDArray[np.uint16]:
-        """Return the index in `fractions` of the split of each hash, shape `[n]`."""
+    def assign(
+        self, hashes: UInt64Array, values: pa.StringArray | None = None
+    ) -> npt.NDArray[np.uint16]:
+        """Return the number of the split of each row, shape `[n]`.
+
+        Args:
+            hashes: The hash of each row, shape `[n]`.
+            values: The class of each row, if there are strata.
+        """
+        if self.strata is not None:
+            return self.strata.assign(hashes, values)
         return np.searchsorted(self.buckets(), hashes, side="right").astype(np.uint16)
 
 
-def make_splits(
-    splits: Mapping[str, float] | str | None,
-    *,
-    column: str | None = None,
-    group: Sequence[str] | str | None = (),
-) -> Splits:
-    """Return the `Splits` for the arguments of a user."""
-    if column is not None:
-        if splits or group:
-            raise UsageError(
-                "--split-column already says where rows go: leave out --split and --group"
-            )
-        return Splits(fractions=(), column=column)
-    if not splits:
-        return Splits(group=as_columns(group))
-    if isinstance(splits, str):
-        splits = parse_shares(splits)
-    if not hasattr(splits, "items"):
-        named = dict(zip(("train", "test", "validation"), splits, strict=False))
-        raise UsageError(f"splits {splits!r} have no names: pass a dict such as {named}")
-    shares = tuple((name, float(share)) for name, share in splits.items())
-    return Splits(shares, None, as_columns(group))
+def refuse_counted(splits: Splits) -> Splits:
+    """Return splits of a step, which cannot count all rows before."""
+    if splits.needs_counts:
+        raise UsageError(
+            "numbers of rows in splits need a pass over all rows before: call beam_tfrecord.write, "
+            "or give shares, such as train=0.8,test=0.2"
+        )
+    return splits
 
 
 def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
@@ -130,24 +217,13 @@ def as_columns(columns: Sequence[str] | str | None) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns or ())
 
 
-def parse_shares(text: str) -> dict[str, float]:
-    """Parse ``train=0.9,test=0.1``."""
-    try:
-        return _named_numbers(text, float)
-    except ValueError:
-        raise UsageError(
-            f"cannot read splits {text!r}: name each split with its share of 1, as in "
-            "train=0.9,test=0.1"
-        ) from None
-
-
-def _named_numbers(text: str, number: Callable[[str], Number]) -> dict[str, Number]:
-    """Parse ``name=number,…``; raise ValueError for other text or a repeated name."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    numbers = {name.strip(): number(value) for name, _, value in pairs}
-    if len(numbers) < len(pairs):
+def named_values(parts: Sequence[str], parse: Callable[[str], T]) -> dict[str, T]:
+    """Parse parts ``name=value``; raise ValueError for other text or a repeated name."""
+    pairs = [part.partition("=") for part in parts]
+    values = {name.strip(): parse(value.strip()) for name, sign, value in pairs if sign}
+    if len(values) < len(pairs):
         raise ValueError
-    return numbers
+    return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +282,7 @@ def make_shard_spec(
 
 def _parse_shards(text: str) -> int | dict[str, int]:
     try:
-        return _named_numbers(text, int) if "=" in text else int(text)
+        return named_values(text.split(","), int) if "=" in text else int(text)
     except ValueError:
         raise UsageError(f"cannot read shards {text!r}: write 64 or train=64,test=8") from None
 
@@ -324,6 +400,11 @@ class Layout:
     dedup: bool = False
 
     def __post_init__(self) -> None:
+        if self.dedup and self.splits.needs_counts:
+            raise UsageError(
+                "--dedup leaves out rows after they are counted: it cannot be combined with "
+                "--stratify or numbers of rows in --split"
+            )
         if self.dedup and not self.shuffle:
             raise UsageError(
                 "--dedup finds copies in the shuffled order: it cannot be combined with "
@@ -347,14 +428,18 @@ class Layout:
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that any of the settings names."""
-        named = (self.splits.column,) if self.splits.column else ()
-        return tuple(dict.fromkeys((*self.key, *self.splits.group, *named)))
+        return tuple(dict.fromkeys((*self.key, *self.splits.columns)))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that identify the layout, without splits' settings that are not set."""
+        found = dataclasses.asdict(self)
+        always = ("fractions", "column", "group")
+        splits = {name: of for name, of in found["splits"].items() if of or name in always}
+        return {**found, "splits": splits}
 
     def flag_of(self, column: str) -> str:
         """Return the flag that names one of `columns`."""
-        if column in self.key:
-            return "--key"
-        return "--group" if column in self.splits.group else "--split-column"
+        return "--key" if column in self.key else self.splits.columns[column]
 
 
 def parse_compression(compression: str | None) -> str:

@@ -22,7 +22,7 @@ from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.generations import RULES, Generation, Shard, Split, check_names
 from beam_tfrecord.format.hashes import parse_sealed, sealed_lines, sum_text
-from beam_tfrecord.format.layout import is_split_name
+from beam_tfrecord.format.layout import Strata, is_split_name
 from beam_tfrecord.records.shard_index import index_name
 
 FORMAT = "beam_tfrecord/1"
@@ -67,8 +67,9 @@ class Manifest:
         sidecars: Hash of each other file of the dataset, by name.
         splits: The splits by name, in order.
         split_by: The property of a row that decides its split: ``bytes`` of the example, the
-            columns of its ``group``, a ``column`` with the name of the split, or ``assigned`` by an
-            earlier step; None if there is only one split.
+            columns of its ``group``, a ``column`` with the name of the split (or conditions on
+            columns), or ``assigned`` by an earlier step; None if there is only one split.
+        strata: Limits of the splits, if they were found by counting all rows; else None.
         rules: Number of the writing rules of the writer (see `RULES`).
         job_files: Names of ``job.json`` and of the files of rejects; empty for the usual ones.
         appended: What is known of each later job that appended rows, in order. `fingerprint`,
@@ -89,6 +90,7 @@ class Manifest:
     sidecars: Mapping[str, str] = dataclasses.field(default_factory=dict)
     splits: Mapping[str, Split]
     split_by: str | None = None
+    strata: Strata | None = None
     rules: int = RULES
     job_files: tuple[str, ...] = ()
     appended: tuple[Generation, ...] = ()
@@ -230,6 +232,7 @@ class Manifest:
             "group": None if self.group is None else list(self.group),
             "place": self.place,
             "split_by": self.split_by,
+            **({} if self.strata is None else {"strata": dataclasses.asdict(self.strata)}),
             "schema": self.schema.to_json(),
             "sidecars": dict(self.sidecars),
             "generations": [one.to_json() for one in self.generations],
@@ -416,6 +419,7 @@ class _File(msgspec.Struct):
     splits: dict[str, _SplitFile]
     split_by: Literal["bytes", "group", "column", "assigned"] | None
     generations: Annotated[list[Generation], msgspec.Meta(min_length=1)]
+    strata: Strata | None = None
 
 
 def _compact(value: Any) -> str:

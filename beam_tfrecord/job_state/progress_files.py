@@ -23,7 +23,7 @@ from beam_tfrecord.errors import StorageError
 from beam_tfrecord.storage import is_remote, list_files
 
 PROGRESS_PREFIX = "progress-"
-SCANNING, TYPES, FIRST_PASS = "scanning", "inferring types", "pass 1 of 2, to find types"
+SCANNING, TYPES, FIRST_PASS = "scanning", "inferring types", "pass 1 of 2"
 READING, ENCODING, MERGING = "reading", "encoding", "merging"
 WRITING, PUBLISHING = "writing shards", "publishing"
 # All phases of a job in their order, with the unit of their progress.

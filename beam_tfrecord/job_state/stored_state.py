@@ -12,6 +12,7 @@ The plan of a job is in these files of its temporary directory::
     kept-types     the schema of mapped rows, if it was inferred from them
     rows-<id>      mapped rows until then, only for the attempt that wrote them
     raw-schema     the schema of rows, if a separate pipeline found it
+    strata         limits of splits, if a separate pipeline found them from counts of all rows
     remarks        lines for the user about the types of the rows
     task-<key>     results of a task (see `job_state.checkpoints`)
 """
@@ -45,6 +46,7 @@ _SEAL_BYTES = 8
 
 TASKS, SCHEMA, TYPES = "kept-tasks", "kept-schema", "kept-types"
 RAW_SCHEMA = "raw-schema"
+STRATA = "strata"
 REMARKS = "remarks"
 TASK_PREFIX = "task-"
 KEPT_ROWS = "rows-"

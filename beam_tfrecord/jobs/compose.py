@@ -14,15 +14,18 @@ from beam_tfrecord.base.extras import import_tensorflow
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.exchange.merge_plan import run_bytes_of
 from beam_tfrecord.exchange.output_writers import FILE_BYTES
+from beam_tfrecord.exchange.write_steps import store_strata
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.layout import Strata
 from beam_tfrecord.format.sort_keys import Lineage
+from beam_tfrecord.job_state.checkpoints import Done
 from beam_tfrecord.job_state.job import Identity, Job
-from beam_tfrecord.job_state.progress_files import FIRST_PASS
-from beam_tfrecord.job_state.stored_state import RAW_SCHEMA, load_schema, save
+from beam_tfrecord.job_state.progress_files import FIRST_PASS, READING
+from beam_tfrecord.job_state.stored_state import RAW_SCHEMA, STRATA, load, load_schema, save
 from beam_tfrecord.jobs.settings import ExtractSettings, JobSettings, Settings
 from beam_tfrecord.preprocess.fit_and_apply import Preprocess
 from beam_tfrecord.records.row_types import returned_schema
-from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
+from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.runners import IS_OF_JOB, traits_of
 from beam_tfrecord.runners.launch import say_start
 from beam_tfrecord.runners.start import pipeline
@@ -92,6 +95,14 @@ def run_pipelines(
         known_examples=0 if known is None else known.examples,
         **shared,
     )
+    if job.layout.splits.needs_counts:
+        strata = _strata(settings, job, listing)
+        if strata is None:
+            return
+        splits = dataclasses.replace(job.layout.splits, strata=strata)
+        layout = dataclasses.replace(job.layout, splits=splits)
+        settings = dataclasses.replace(settings, layout=layout)
+        job = dataclasses.replace(job, layout=layout)
     if settings.transform is None:
         _write(settings, job, listing)
     else:
@@ -126,14 +137,37 @@ def _extract(settings: ExtractSettings, job: Job, listing: Listing) -> None:
         write_batches((batches,), job, done_of(batches))
 
 
-def _write(settings: Settings, job: Job, listing: Listing) -> None:
-    resume = job.directory if job.is_resumable and job.exchange == "files" else None
+def _strata(settings: Settings, job: Job, listing: Listing) -> Strata | None:
+    """Return the limits of the splits, by a pass of its own over the input, or as it stored them.
+
+    They are None if a worker recorded an error.
+    """
+    path = os.path.join(job.directory, STRATA)
+    if (stored := load(path, Strata)) is not None:
+        return stored
     with _pipeline(settings, listing) as root:
-        batches = root | "Read" >> _reader(settings, job, resume, listing)
-        done = done_of(batches)
-        if settings.map is not None:
-            batches = batches | "Map" >> _mapping(settings, job.directory, settings.schema, resume)
+        store_strata(_rows(root, settings, job, listing, FIRST_PASS)[0], job)
+    return load(path, Strata)
+
+
+def _write(settings: Settings, job: Job, listing: Listing) -> None:
+    with _pipeline(settings, listing) as root:
+        batches, done = _rows(root, settings, job, listing, READING)
         write_batches((batches,), job, done)
+
+
+def _rows(
+    root: beam.Pipeline, settings: Settings, job: Job, listing: Listing, phase: str
+) -> tuple[beam.PCollection[Batch], beam.PCollection[Done] | None]:
+    """Return the rows to write, and the results of groups that an earlier attempt has done."""
+    resume = job.directory if job.is_resumable and job.exchange == "files" else None
+    reader = _reader(settings, job, resume, listing)
+    reader.phase = phase
+    batches = root | "Read" >> reader
+    done = done_of(batches)
+    if settings.map is not None:
+        batches = batches | "Map" >> _mapping(settings, job.directory, settings.schema, resume)
+    return batches, done
 
 
 def _reader(settings: Settings, job: Job, resume: str | None, listing: Listing) -> ReadBatches:

@@ -164,7 +164,12 @@ class State:
 
 
 def begin(
-    directory: str, fingerprint: str, files: Sequence[InputFile], *, source: Source, is_mapped: bool
+    directory: str,
+    fingerprint: str,
+    files: Sequence[InputFile],
+    *,
+    source: Source,
+    of_all_rows: bool,
 ) -> int:
     """Make the temporary directory of a job, or remove results there that cannot be used again."""
     # The units in a stored plan contain the paths of their files.
@@ -172,7 +177,7 @@ def begin(
     plan = _PlanFile(FORMAT, __version__, stored_state.FORMAT, fingerprint, hash_of_each(listed), 1)
     old = _read_plan(directory)
     is_same_input = old is not None and old.input_sha256 == plan.input_sha256
-    if old is None or not old.is_of_job(plan) or (is_mapped and not is_same_input):
+    if old is None or not old.is_of_job(plan) or (of_all_rows and not is_same_input):
         storage.remove_tree(directory)
         old = None
     elif not is_same_input or not _is_plan_of(directory, files, source):

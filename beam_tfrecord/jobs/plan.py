@@ -177,6 +177,8 @@ def _passes(settings: Settings) -> list[str]:
         passes.append("run the map once to infer its types")
     if settings.transform is not None and settings.transform.fitted is None:
         passes.append("make statistics of the rows to fit on")
+    if settings.layout.splits.needs_counts:
+        passes.append("count rows for the splits")
     return [*passes, "read and encode"]
 
 
@@ -184,6 +186,8 @@ def _splits(settings: Settings, encoded: int) -> dict[str, Any]:
     splits, shards = settings.layout.splits, settings.layout.shards
     if splits.column is not None:
         return {"by column": splits.column}
+    if not splits.fractions:
+        return {"by the rules of": list(splits.names)}
     if settings.kept_splits:
         return {"as in the input": list(settings.kept_splits)}
     if encoded == 0:

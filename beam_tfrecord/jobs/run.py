@@ -242,7 +242,7 @@ def _begin(job: _LiveJob, listing: Listing, progress: Progress | None) -> int:
         job.identity.fingerprint,
         listing.outlines,
         source=job.settings.source,
-        is_mapped=job.settings.map is not None,
+        of_all_rows=(job.settings.map is not None or job.settings.layout.splits.needs_counts),
     )
     remove_unmarked(job.directory)
     state = progress_of(job.directory)
@@ -385,8 +385,8 @@ def describe(settings: Settings) -> dict[str, Any]:
 
     preflight(settings, waits=False)
     warn_of_output(settings)
-    if settings.transform is not None:
-        # The graph cannot be built here: it depends on types that a separate pipeline infers.
+    if settings.runs_in_steps:
+        # The graph cannot be built here: it depends on what a separate pipeline finds out.
         return plan_of(settings)
     launch = Launch(runs=False, modules=modules_of(settings))
     with launching(launch):
@@ -400,8 +400,9 @@ def _check_runner(settings: Settings) -> None:
         raise UsageError(
             f"runner {settings.runner!r} stops with this process: use --runner flink or dataflow"
         )
-    if settings.transform is not None:
-        raise UsageError("a job with preprocessing runs in steps, and has to be waited for")
+    if settings.runs_in_steps:
+        why = "--stratify or numbers of rows" if settings.transform is None else "preprocessing"
+        raise UsageError(f"a job with {why} runs in steps, and has to be waited for")
 
 
 def _start(

@@ -18,7 +18,6 @@ from beam_tfrecord.format.layout import (
     ShardNames,
     as_columns,
     make_shard_spec,
-    make_splits,
     parse_compression,
     shard_suffix,
 )
@@ -31,7 +30,7 @@ from beam_tfrecord.options.jobs import WRITE_OPTIONS, JobOptions, WriteOptions, 
 from beam_tfrecord.options.sources import SOURCE_OPTIONS
 from beam_tfrecord.preprocess.request import Request, make_request
 from beam_tfrecord.rows.user_function import MapFunction, load_map
-from beam_tfrecord.selection.select import Selection, make_selection
+from beam_tfrecord.selection.select import Selection, make_selection, make_splits
 from beam_tfrecord.sources.base import InputFile, Source, of_columns, with_selection
 from beam_tfrecord.sources.choose import KINDS_BY_SUFFIX, make_source
 from beam_tfrecord.sources.csv.source import Csv
@@ -92,6 +91,11 @@ class Settings(JobSettings[Manifest]):
         is_split = bool(self.kept_splits) or not layout.splits.is_single
         return not layout.shuffle and not is_split and by_size
 
+    @property
+    def runs_in_steps(self) -> bool:
+        """Whether a pipeline depends on what another one finds out before."""
+        return self.transform is not None or self.layout.splits.needs_counts
+
     def identity(self, files: Sequence[InputFile]) -> Identity:
         """Return the identity of the dataset: its fingerprint and the description of the input.
 
@@ -102,7 +106,7 @@ class Settings(JobSettings[Manifest]):
         """
         transform = self.transform
         decisive = {
-            "layout": dataclasses.asdict(self.layout),
+            "layout": self.layout.identity(),
             "map": self.map,
             "schema": None if self.schema is None else self.schema.to_json(),
             "limit": self.limit,
@@ -133,7 +137,8 @@ class ExtractSettings(JobSettings[StageManifest]):
 
 def make_settings(call: WriteOptions) -> Settings:
     """Check and parse the arguments of `write`; the options of the source are in one mapping."""
-    columns, group, split_column = call.columns, call.group, call.split_column
+    columns, split_column = call.columns, call.split_column
+    splits = make_splits(call.splits, column=split_column, group=call.group, stratify=call.stratify)
     enforced = _schema(call.schema)
     function = None if call.map is None else load_map(call.map)
     codec = parse_compression(call.compression)
@@ -152,16 +157,18 @@ def make_settings(call: WriteOptions) -> Settings:
     if request is not None:
         refuse_limits(enforced, "preprocessed rows")
     condition = None if selection is None else selection.condition
-    if not any((columns, function, request, call.key, group, split_column, condition)):
+    if not any((columns, function, request, call.key, splits.columns, condition)):
         source = copying(source, splits=bool(call.splits))
     if split_column is None and not call.splits:
         split_column = source.default_split_column()
         if split_column and columns and split_column not in columns:
             cure = "add it to --columns, or pass --split, or --layout flat for folders of images"
             raise UsageError(f"column {split_column!r} names the splits of the input: {cure}")
+        if split_column:
+            splits = make_splits(None, column=split_column, group=call.group)
         source = keeping_splits(source)
     layout = Layout(
-        splits=make_splits(call.splits, column=split_column, group=group),
+        splits=splits,
         shards=make_shard_spec(call.shards, call.shard_size),
         shuffle=call.shuffle,
         key=as_columns(call.key),

@@ -135,10 +135,14 @@ class AppendOptions(ShardOptions, MapOption, RunOptions):
 class WriteOptions(ShardOptions, PreprocessOptions, JobOptions):
     """The arguments of `write` and `plan`."""
 
-    splits: Annotated[Mapping[str, float] | str | None, Option(
-        "Splits and their shares, which sum to 1.", "--split train=0.9,test=0.1",
-        'Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.',
+    splits: Annotated[Mapping[str, float | str] | str | None, Option(
+        "Splits by shares of 1, or by numbers of rows or conditions, and rest.",
+        "--split train=0.9,test=0.1",
+        'Shares by name, such as ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``; '
+        "numbers of rows or conditions in SQL, and ``rest`` for the last split; ``fold=5``.",
         common=True)] = None
+    stratify: Annotated[str | None, Option(
+        "Column of classes that all splits have alike.", "--stratify C")] = None
     split_column: Annotated[str | None, Option(
         "Column that names each row's split.", "--split-column C")] = None
     group: Annotated[Sequence[str] | str | None, Option(

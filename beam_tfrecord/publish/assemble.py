@@ -111,6 +111,7 @@ def describe(
             name: Split(tuple(shard for shard, _ in of_split)) for name, of_split in splits.items()
         },
         split_by=_split_by(layout, tally),
+        strata=layout.splits.strata,
     )
     remarks = {
         "rows_read": tally.rows,
@@ -121,6 +122,7 @@ def describe(
             *_nan_remarks(schema),
             *_struct_remarks(schema),
             *_torn_remarks(tally),
+            *_rare_remarks(layout, schema),
             *_dropped_remarks(tally),
         ],
         "copies": tally.copies and duplicates_to_json(tally.copies),
@@ -215,6 +217,23 @@ def _torn_remarks(tally: Tally) -> list[str]:
     ]
 
 
+def _rare_remarks(layout: Layout, schema: Schema) -> list[str]:
+    """Return a warning about the classes that have too few rows to be in every split."""
+    splits, column = layout.splits, layout.splits.stratify
+    if splits.strata is None or column is None:
+        return []
+    needed = len(splits.filled_names)
+    labels = schema[column].labels if column in schema else ()
+    rare = [
+        f"{labels[int(of.value)] if labels and of.value else of.value!r} "
+        f"({counted(of.rows, 'row')})"
+        for of in splits.strata.classes
+        if of.rows < needed
+    ]
+    why = f"classes of {column!r} with fewer rows than the {needed} splits are not in each"
+    return [f"{why}: {listed(rare)}"] if rare else []
+
+
 def _dropped_remarks(tally: Tally) -> list[str]:
     if not tally.dropped:
         return []
@@ -295,7 +314,7 @@ def _order_by(layout: Layout, tally: Tally) -> str:
 def _split_by(layout: Layout, tally: Tally) -> str | None:
     if tally.splits_assigned:
         return ASSIGNED
-    if layout.splits.column is not None:
+    if layout.splits.by_values:
         return BY_COLUMN
     if layout.splits.is_single:
         return None

@@ -7,10 +7,11 @@ equal conditions in other spelling have the same text, which does not depend on 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple
@@ -146,6 +147,15 @@ _NAMES = {
     "Anonymous": "a function",
     "Alias": "a word after the condition",
 }
+
+
+@contextlib.contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """Name the flag that a condition is of in errors about it, which say ``--filter``."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(error.message.replace("--filter", flag, 1)) from error
 
 
 def parse_filter(text: str) -> Condition:

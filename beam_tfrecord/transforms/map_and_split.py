@@ -16,13 +16,14 @@ from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, SchemaConflict, UsageError
 from beam_tfrecord.exchange.block import Block
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.layout import Layout, make_splits
+from beam_tfrecord.format.layout import Layout, refuse_counted
 from beam_tfrecord.job_state.stored_state import TYPES, forget_done, load_schema
 from beam_tfrecord.job_state.worker_errors import Guarded
 from beam_tfrecord.records.mapped_rows import Mapped, call_on_rows, error_text, mapped_batch
 from beam_tfrecord.records.row_types import RowTypes, in_columns, infer_row_types, returned_schema
 from beam_tfrecord.rows.batch import Batch, check_batch
 from beam_tfrecord.rows.beam import in_global_window, in_one_window
+from beam_tfrecord.selection.select import make_splits
 from beam_tfrecord.transforms.kept_rows import FILES, FOUND, RowKeeper, typed_batches
 from beam_tfrecord.transforms.read_batches import NOTHING
 from beam_tfrecord.transforms.rows import as_arrow_schema
@@ -248,7 +249,8 @@ class AssignSplits(beam.PTransform):
     refuses rows that have a split, even an equal one.
 
     Args:
-        splits: Shares by name: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``.
+        splits: Shares by name: ``{"train": .9, "test": .1}`` or ``"train=0.9,test=0.1"``; or
+            conditions in SQL, and ``rest`` for the last split.
         split_column: Column that names the split.
         group: Columns whose equal values share a split; without it, equal examples do.
         seed: Seed of the hash that decides the split.
@@ -259,7 +261,7 @@ class AssignSplits(beam.PTransform):
 
     def __init__(
         self,
-        splits: Mapping[str, float] | str | None = None,
+        splits: Mapping[str, float | str] | str | None = None,
         *,
         split_column: str | None = None,
         group: Sequence[str] | str = (),
@@ -267,7 +269,8 @@ class AssignSplits(beam.PTransform):
     ) -> None:
         super().__init__()
         self._layout = Layout(
-            make_splits(splits, column=split_column, group=group), seed=check_seed(seed)
+            refuse_counted(make_splits(splits, column=split_column, group=group)),
+            seed=check_seed(seed),
         )
         self._schema: Schema | None = None
         self.faults: str | None = None

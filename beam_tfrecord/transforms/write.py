@@ -25,8 +25,8 @@ from beam_tfrecord.format.layout import (
     ShardNames,
     as_columns,
     make_shard_spec,
-    make_splits,
     parse_compression,
+    refuse_counted,
     shard_suffix,
 )
 from beam_tfrecord.format.manifest import Manifest
@@ -38,6 +38,7 @@ from beam_tfrecord.publish.last_step import publish_once
 from beam_tfrecord.rows.batch import Batch
 from beam_tfrecord.rows.beam import in_one_window
 from beam_tfrecord.runners import traits_of
+from beam_tfrecord.selection.select import make_splits
 from beam_tfrecord.transforms.kept_rows import keep_rows_in
 from beam_tfrecord.transforms.rows import batches_of
 from beam_tfrecord.transforms.steps import Sink, has_splits, step_paths_to
@@ -82,7 +83,8 @@ class WriteToTFRecord(Sink):
         compression_type: ``none``, ``gzip``, or Beam's `CompressionTypes` AUTO (by suffix),
             UNCOMPRESSED or GZIP.
         schema: Schema to enforce; None means that of the data.
-        splits: Shares by name, such as ``{"train": .9, "test": .1}``; needs a directory.
+        splits: Shares by name, such as ``{"train": .9, "test": .1}``, or conditions in SQL and
+            ``rest`` for the last split; needs a directory.
         split_column: Column that names each row's split.
         group: Columns whose equal values share a split; without it, equal examples do.
         key: Columns whose values decide the order.
@@ -113,7 +115,7 @@ class WriteToTFRecord(Sink):
         compression_type: str = "auto",
         *,
         schema: Schema | pa.Schema | None = None,
-        splits: Mapping[str, float] | str | None = None,
+        splits: Mapping[str, float | str] | str | None = None,
         split_column: str | None = None,
         group: Sequence[str] | str = (),
         key: Sequence[str] | str = (),
@@ -154,7 +156,7 @@ class WriteToTFRecord(Sink):
         if num_shards and shards:
             raise UsageError("num_shards and shards exclude each other: give one")
         layout = Layout(
-            splits=make_splits(splits, column=split_column, group=group),
+            splits=refuse_counted(make_splits(splits, column=split_column, group=group)),
             shards=make_shard_spec(num_shards or shards, shard_size),
             shuffle=shuffle,
             key=as_columns(key),

@@ -99,16 +99,16 @@ def test_a_later_format_is_named():
 
 
 def test_unknown_fields_are_ignored_unless_they_are_required():
-    more = TEXT.replace('"seed": 7,', '"seed": 7,\n"strata": {"a": 1},')
+    more = TEXT.replace('"seed": 7,', '"seed": 7,\n"later": {"a": 1},')
     more = more.replace('"examples": 2,', '"examples": 2, "generation": 1,')
     assert more.count("generation") == TEXT.count("generation") + 1
     assert Manifest.loads(seal(more)) == MANIFEST
     more = more.replace('"nullable": false', '"nullable": false, "mean": {"of": 1.5}')
     assert more.count("mean") == 1
     assert Manifest.loads(seal(more)) == MANIFEST
-    with pytest.raises(DataError, match=r"^m requires 'strata', 'x', which this version does not"):
+    with pytest.raises(DataError, match=r"^m requires 'later', 'x', which this version does not"):
         Manifest.loads(
-            seal(more.replace('"requires": []', '"requires": ["strata", "x"]')), where="m"
+            seal(more.replace('"requires": []', '"requires": ["later", "x"]')), where="m"
         )
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.format.layout import Splits, is_split_name, make_splits, parse_shares
+from beam_tfrecord.format.layout import Splits, is_split_name
+from beam_tfrecord.selection.select import make_splits
 
 
 def numbers(splits, hashes):
@@ -29,18 +30,20 @@ def test_renaming_and_dividing_the_rest_moves_no_row_of_the_first_split():
 
 
 def test_shares_are_parsed():
-    assert parse_shares("train=0.9, test=.1") == {"train": 0.9, "test": 0.1}
+    shares = (("train", 0.9), ("test", 0.1))
+    assert make_splits("train=0.9, test=.1").fractions == shares
+    assert make_splits("train=0.9,test=rest").fractions == (shares[0], ("test", pytest.approx(0.1)))
     assert make_splits("train=0.9,test=0.1") == make_splits({"train": 0.9, "test": 0.1})
     assert make_splits({"b": 0.5, "a": 0.5}).names == ("b", "a")
     assert make_splits(None, group=["user"]) == Splits(group=("user",))
 
 
-@pytest.mark.parametrize("text", ["train", "train=", "train=x", "a=0.5,a=0.5", "a=0.5,,b=0.5"])
+@pytest.mark.parametrize("text", ["train", "train=", "a=0.5,a=0.5", "a=0.5,,b=0.5"])
 def test_shares_of_another_form_are_refused(text):
     with pytest.raises(
         UsageError, match=f"cannot read splits '{text}': name each split with its share"
     ):
-        parse_shares(text)
+        make_splits(text)
 
 
 @pytest.mark.parametrize(

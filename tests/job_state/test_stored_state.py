@@ -252,9 +252,9 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     plan = os.path.join(directory, stored_state.TASKS)
 
     def begun(tasks):
-        fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
+        fingerprint.begin(directory, "f", files, source=source, of_all_rows=False)
         stored_state.save_tasks(directory, tasks)
-        fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
+        fingerprint.begin(directory, "f", files, source=source, of_all_rows=False)
         return os.path.exists(plan)
 
     unit = source.all_units(source.all_scans())[0]
@@ -264,7 +264,7 @@ def test_a_stored_plan_reads_the_listed_files_alone(tmp_path):
     assert not begun([ReadTask(0, 0, (dataclasses.replace(unit, detail=None),))])
     stored_state.save_tasks(directory, [])
     sealed(tmp_path / "job" / stored_state.TASKS, [[], [], [], [[0, 0, [["a", 5]]]]])
-    fingerprint.begin(directory, "f", files, source=source, is_mapped=False)
+    fingerprint.begin(directory, "f", files, source=source, of_all_rows=False)
     assert not os.path.exists(plan)
 
 
@@ -278,5 +278,5 @@ def test_a_plan_of_any_content_begins_anew(text, tmp_path):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "plan.json").write_text(text)
     (tmp_path / "job" / "task-old").write_bytes(b"BTFKEPT\x01")
-    assert fingerprint.begin(str(tmp_path / "job"), "f", (), source=source, is_mapped=False) == 1
+    assert fingerprint.begin(str(tmp_path / "job"), "f", (), source=source, of_all_rows=False) == 1
     assert sorted(os.listdir(tmp_path / "job")) == ["plan.json"]
