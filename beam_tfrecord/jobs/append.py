@@ -97,7 +97,15 @@ def _settings(
             f"{found.name if found else 'none'}: pass the same function, or write a dataset of all "
             "rows"
         )
-    return dataclasses.replace(settings, appends_to=manifest.origin, arguments={})
+    layout = settings.layout
+    # Counting the new rows would give them other limits.
+    splits = dataclasses.replace(layout.splits, strata=manifest.strata)
+    return dataclasses.replace(
+        settings,
+        layout=dataclasses.replace(layout, splits=splits),
+        appends_to=manifest.origin,
+        arguments={},
+    )
 
 
 def _unlabelled(schema: Schema) -> Schema:

@@ -264,8 +264,8 @@ def _asked(call: WriteOptions) -> dict[str, str]:
 
 # The arguments with which a job appends rows to a dataset.
 _OF_DATASET = (
-    "columns", "splits", "split_column", "group", "key", "shuffle", "dedup", "seed", "compression",
-    "shard_size", "raw_too",
+    "columns", "splits", "stratify", "split_column", "group", "key", "shuffle", "dedup", "seed",
+    "compression", "shard_size", "raw_too",
 )  # fmt: skip
 
 

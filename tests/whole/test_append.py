@@ -69,6 +69,31 @@ def test_appended_rows_are_those_of_one_write(tmp_path, compression):
     assert files(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"splits": SPLITS, "stratify": "name"},
+        {"splits": "train=60,test=rest"},
+        {"splits": "train=id < 150,test=rest"},
+        pytest.param({"splits": "fold=3"}, marks=pytest.mark.slow),
+    ],
+)
+def test_appended_rows_are_split_by_the_rules_of_the_dataset(tmp_path, options):
+    first, *more = days(tmp_path)
+    bt.write(first, tmp_path / "out", **options)
+    before = by_split(tmp_path / "out")
+    bt.append([first, *more], tmp_path / "out")
+    after = by_split(tmp_path / "out")
+    assert {name: [i for i in ids if i < 100] for name, ids in after.items()} == before
+    assert sorted(itertools.chain(*after.values())) == list(range(300))
+    assert bt.verify(tmp_path / "out").ok
+    if "id" in options["splits"]:
+        assert after["train"] == list(range(150))
+    elif "fold" not in options["splits"]:
+        share = 0.6 if "60" in options["splits"] else 0.7
+        assert abs(len(after["train"]) / 300 - share) < 0.1
+
+
 def test_compact_writes_the_bytes_of_one_write(tmp_path):
     first, *more = days(tmp_path)
     bt.write(first, tmp_path / "out", splits=SPLITS, key="id")
