@@ -6,6 +6,7 @@ import dataclasses
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -18,7 +19,6 @@ from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.stage import StageManifest, is_stage
 from beam_tfrecord.job_state.job import Target
-from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.rows.batch import Batch, Origin
@@ -130,14 +130,14 @@ class ParquetFiles:
         """Return False: single rows of Parquet files cannot be read."""
         return False
 
-    def rows(
-        self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
-    ) -> pa.RecordBatch:
+    def rows(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise `UsageError`: a row of a Parquet file cannot be read without its row group."""
         raise UsageError(
             "rows of Parquet files can only be read one after the other: write them as a dataset "
             "to read single rows"
         )
+
+    pick = rows
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
         """Return the types of some columns in `batches`."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.format.generations import Shard
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.native.values import Int64Array
@@ -88,7 +89,64 @@ def explained_by(*checks: Callable[[], None]) -> Iterator[None]:
         raise
 
 
-class RecordFiles:
+class IndexedShards:
+    """Reads single rows of several shards; a subclass reads the records of one with `pick`."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._begin()
+
+    def _begin(self) -> None:
+        # Making a decoder takes as long as decoding a few hundred rows.
+        self._decoder = functools.lru_cache(1)(self._make_decoder)
+
+    def _make_decoder(self, names: tuple[str, ...]) -> Decoder:
+        return Decoder(self.schema, columns=names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Open files stay in their process.
+        own = {"_open", "_decoder"}
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def pick(self, shard: Shard, numbers: Int64Array) -> native.Picked:
+        """Return single records of a shard, with ascending numbers."""
+        raise NotImplementedError
+
+    def records(self, shards: Sequence[Shard], numbers: Int64Array) -> RecordBlock:
+        """Return single records of shards, in the order of `numbers`."""
+        order = np.argsort(numbers, kind="stable")
+        sorted_numbers = numbers[order]
+        ends = np.cumsum([shard.examples for shard in shards])
+        edges = np.searchsorted(sorted_numbers, ends).tolist()
+        parts, starts, nbytes = [], np.empty(len(numbers), np.int64), 0
+        for shard, end, first, last in zip(shards, ends.tolist(), [0, *edges], edges, strict=False):
+            if first == last:
+                continue
+            picked = self.pick(shard, sorted_numbers[first:last] - (end - shard.examples))
+            parts.append(picked.data)
+            starts[order[first:last]] = picked.starts + nbytes
+            nbytes += len(picked.data)
+        return RecordBlock(np.concatenate(parts), starts, 0, 0)
+
+    def rows(
+        self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Return single rows of shards with the columns `names`; see `records`."""
+        return self.decoded(self.records(shards, numbers), names)
+
+    def decoded(self, block: RecordBlock, names: Sequence[str]) -> pa.RecordBatch:
+        """Return the rows of records with the columns `names`."""
+        decoder = self._decoder(tuple(names))
+        batch = decoder.decode(block.data, block.starts)
+        _check_present(batch, decoder.arrow_schema)
+        return batch
+
+
+class RecordFiles(IndexedShards):
     """A reader of the TFRecord shards of a written dataset."""
 
     def __init__(self, directory: str, manifest: Manifest, opened: OpenedManifest) -> None:
@@ -101,24 +159,11 @@ class RecordFiles:
         self._hashes = {self.path(shard): shard.xxh64 for shard in local}
         self._states = {path: file_state(path) for path in self._hashes}
         self._checked: dict[str, FileState | None] = {}
-        self._begin()
+        super().__init__(manifest.schema)
 
     def _begin(self) -> None:
+        super()._begin()
         self._open = functools.lru_cache(MAX_OPEN)(self._open_shard)
-        # Making a decoder takes as long as decoding a few hundred rows.
-        self._decoder = functools.lru_cache(1)(self._make_decoder)
-
-    def _make_decoder(self, names: tuple[str, ...]) -> Decoder:
-        return Decoder(self._manifest.schema, columns=names)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Open files stay in their process.
-        own = {"_open", "_decoder"}
-        return {name: value for name, value in vars(self).items() if name not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
 
     def _open_shard(self, shard: Shard) -> OpenShard:
         path, digest = self.path(shard), self._manifest.sidecars.get(index_name(shard.path))
@@ -189,7 +234,7 @@ class RecordFiles:
 
     def batches(self, shards: Sequence[Shard], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of shards as batches of the columns `names`."""
-        decoder = Decoder(self._manifest.schema, columns=names)
+        decoder = self._decoder(tuple(names))
         for shard, block in self.blocks(shards):
             try:
                 batch = decoder.decode(block.data, block.starts)
@@ -213,39 +258,18 @@ class RecordFiles:
             for shard in shards
         )
 
-    def records(self, shards: Sequence[Shard], numbers: Int64Array) -> RecordBlock:
-        """Return single records of shards, in the order of `numbers`."""
+    def pick(self, shard: Shard, numbers: Int64Array) -> native.Picked:
+        """Return single records of a shard, with ascending numbers."""
         if self._manifest.compression:
             raise UsageError(
                 "rows of compressed shards can only be read one after the other: write the dataset "
                 "without compression to read single rows"
             )
-        order = np.argsort(numbers, kind="stable")
-        sorted_numbers = numbers[order]
-        ends = np.cumsum([shard.examples for shard in shards])
-        edges = np.searchsorted(sorted_numbers, ends).tolist()
-        parts, starts, nbytes = [], np.empty(len(numbers), np.int64), 0
-        for shard, end, first, last in zip(shards, ends.tolist(), [0, *edges], edges, strict=False):
-            if first == last:
-                continue
-            opened = self._open(shard)
-            with self._explained(opened.path):
-                picked = opened.records(sorted_numbers[first:last] - (end - shard.examples))
-                self.check_unchanged(opened.path)
-            parts.append(picked.data)
-            starts[order[first:last]] = picked.starts + nbytes
-            nbytes += len(picked.data)
-        return RecordBlock(np.concatenate(parts), starts, 0, 0)
-
-    def rows(
-        self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
-    ) -> pa.RecordBatch:
-        """Return single rows of shards with the columns `names`; see `records`."""
-        block = self.records(shards, numbers)
-        decoder = self._decoder(tuple(names))
-        batch = decoder.decode(block.data, block.starts)
-        _check_present(batch, decoder.arrow_schema)
-        return batch
+        opened = self._open(shard)
+        with self._explained(opened.path):
+            picked = opened.records(numbers)
+            self.check_unchanged(opened.path)
+        return picked
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
         """Return the types that the columns `names` have in `batches`."""

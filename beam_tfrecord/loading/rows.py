@@ -22,6 +22,7 @@ from beam_tfrecord.features.tensors import TensorType
 from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.manifest import Manifest, splits_html
 from beam_tfrecord.loading.values import arrays_of, printing_images, rebatch
+from beam_tfrecord.native import Picked
 from beam_tfrecord.native.values import Int64Array
 from beam_tfrecord.records.tfrecord import RecordBlock
 
@@ -54,6 +55,9 @@ class ShardFiles(Protocol):
         self, shards: Sequence[Shard], numbers: Int64Array, names: Sequence[str]
     ) -> pa.RecordBatch:
         """Return the rows with these numbers over all the shards, and their columns `names`."""
+
+    def pick(self, shard: Shard, numbers: Int64Array) -> Picked:
+        """Return single records of a shard, with ascending numbers."""
 
     def arrow_schema(self, names: Sequence[str]) -> pa.Schema:
         """Return the types that the columns `names` have in `batches`."""
