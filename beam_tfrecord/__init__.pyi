@@ -7,6 +7,7 @@ from beam_tfrecord.check.repair import repair as repair
 from beam_tfrecord.check.verify import verify as verify
 from beam_tfrecord.dataset.load import Dataset as Dataset
 from beam_tfrecord.dataset.load import load as load
+from beam_tfrecord.dataset.load import mix as mix
 from beam_tfrecord.dataset.make_index import index as index
 from beam_tfrecord.errors import BeamTFRecordError as BeamTFRecordError
 from beam_tfrecord.features.feature import Feature as Feature

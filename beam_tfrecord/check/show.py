@@ -116,8 +116,9 @@ def head(
 ) -> list[dict[str, Any]]:
     """Return the first `n` rows of a dataset, or of one split, as dicts of Python values."""
     dataset = load(path, split=split)
-    rows, is_rounded = dataset.rows(), isinstance(dataset.files, RecordFiles)
-    return with_short_floats(itertools.islice(rows, n), dataset.schema, is_rounded=is_rounded)
+    rows = itertools.islice(dataset.rows(), n)
+    is_rounded = all(shard.xxh64 for shard in dataset.shards)  # those of Parquet have no hash
+    return with_short_floats(rows, dataset.schema, is_rounded=is_rounded)
 
 
 def with_short_floats(

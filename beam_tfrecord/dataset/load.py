@@ -17,6 +17,7 @@ import numpy.typing as npt
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.base.text import cell, html_table, listed
+from beam_tfrecord.dataset.parts import counts_of, joined, mixed
 from beam_tfrecord.dataset.record_files import OpenedManifest, RecordFiles
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path, near_datasets
@@ -24,7 +25,7 @@ from beam_tfrecord.format.stage import is_stage
 from beam_tfrecord.frameworks.keras import keras_dataset
 from beam_tfrecord.frameworks.tf import tf_dataset
 from beam_tfrecord.loading.batches import IMAGE, BatchColumns, Batches, class_weight
-from beam_tfrecord.loading.epochs import Division, Epochs, order_of
+from beam_tfrecord.loading.epochs import Division, order_of
 from beam_tfrecord.loading.order import Order
 from beam_tfrecord.loading.rows import Rows, ShardFiles
 from beam_tfrecord.loading.value_text import short_text
@@ -218,9 +219,9 @@ class Dataset(Rows):
         tensors = Tensors(found, floats, label if isinstance(label, str) else None)
         ranks = ranks_of_torch() if rank is None or world is None else (rank, world)
         rows = 1 if batch_size is None else batch_size
-        epochs = Epochs(found.rows, shuffle=shuffle, seed=seed)
+        division = Division(len(self), rows, *ranks, drop_remainder)
         return TorchDataset(
-            Batches(epochs, Division(len(self), rows, *ranks, drop_remainder)),
+            Batches(found.rows, division, shuffle=shuffle, seed=seed),
             found,
             tensors,
             images,
@@ -279,19 +280,19 @@ class Dataset(Rows):
         found = BatchColumns(
             self, columns, label, categories=categories, defaults=defaults, nulls=nulls
         )
-        epochs = Epochs(found.rows, shuffle=shuffle, seed=seed)
         division = Division(len(self), batch_size, *shard, drop_remainder)
-        return GrainDataset(found, Batches(epochs, division), repeat)
+        batches = Batches(found.rows, division, shuffle=shuffle, seed=seed)
+        return GrainDataset(found, batches, repeat)
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     split: str | None = None,
     columns: Iterable[str] | None = None,
     generation: int | None = None,
 ) -> Dataset:
-    """Open a dataset; only its manifest is read, or the footers of Parquet files.
+    """Open a dataset, or several as one; only manifests are read, or the footers of Parquet files.
 
     TFRecord files of other programs are read once, to find the types of their columns.
 
@@ -299,8 +300,11 @@ def load(
 
     Args:
         path: Path of the dataset's directory, its manifest, or its file prefix; or of Parquet
-            files or TFRecord files of other programs, which have a single split named ``data``.
-        split: Name of the split to read; None means all splits, in the order of the manifest.
+            files or TFRecord files of other programs, which have a single split named ``data``. A
+            list of paths is read as one dataset, whose splits have the rows of all.
+        split: Name of the split to read, part of it such as ``train[:10%]``, ``train[100:200]`` or
+            ``train[-1000:]``, or several of these as ``train+test``; of each path. Percents are
+            rounded down to whole rows. None means all splits, in the order of the manifest.
         columns: Names of the columns to read, in this order; None means all columns.
         generation: Read the dataset as of this generation: 1 is what `write` wrote, and each
             `append` makes one more. None means the last one.
@@ -309,23 +313,69 @@ def load(
         The dataset, whose methods read and convert its rows.
 
     Raises:
-        UsageError: There is no dataset, or no such split, column or generation, or `columns` is
-            empty.
+        UsageError: There is no dataset, or no such split, column or generation, `columns` is empty,
+            or the columns of several datasets differ.
         DataError: The manifest or a file is damaged.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise UsageError(
-            "load opens one dataset: write several into one, as bt.write(['a/', 'b/'], 'both/')"
-        )
-    opened = _open(path, generation)
-    splits = opened.manifest.splits
-    if split is not None and split not in tuple(splits):
-        known = ", ".join(splits) or "none"
-        raise UsageError(f"split {split!r:.80} does not exist: the splits are {known}")
     names = wanted_columns(columns)
+    if isinstance(path, str | os.PathLike):
+        opened = _open(path, generation)
+    elif generation is not None:
+        raise UsageError("generation is that of one dataset: load each one, or leave it out")
+    elif isinstance(path, Sequence) and path:
+        opened = joined([load(one, columns=names) for one in path], split)
+    else:
+        raise UsageError(f"load needs a path, or a list of some, not {path!r:.80}")
+    if split is not None and split not in tuple(opened.manifest.splits):
+        opened = joined([opened], split)
     schema = opened.schema if names is None else opened.schema.select(names)
-    split_names = tuple(splits) if split is None else (split,)
+    split_names = tuple(opened.manifest.splits) if split is None else (split,)
     return dataclasses.replace(opened, split_names=split_names, schema=schema)
+
+
+def mix(
+    weights: Mapping[str | os.PathLike[str], Any],
+    *,
+    split: str | None = None,
+    columns: Iterable[str] | None = None,
+    seed: int | None = 0,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    until: Literal["first", "all"] | None = None,
+    since: tuple[int, Dataset] | None = None,
+) -> Dataset:
+    """Open several datasets as one, in which each has a given share of the rows.
+
+    Among the first rows, however many, each dataset has its share up to less than one row. Every
+    row of a dataset comes once before any comes again, each time in another random order. Batches
+    are read in this order: each step, a batch of every rank, has these shares, and its rows change
+    places between ranks. The next epoch goes on where the one before ended.
+
+    Args:
+        weights: Share of each dataset by its path, as for `load`: numbers in any unit, or text such
+            as ``"1/3"``. They are exact fractions, of which 65,536 rows are the largest
+            denominator: others are rounded to it.
+        split: Which rows of each dataset to read, as for `load`; may be left out if each has only
+            one split.
+        columns: Names of the columns to read; None means all columns.
+        seed: Seed of all orders, 0 to 2^64 - 1.
+        steps: Number of steps of an epoch, each of `batch_size` rows.
+        batch_size: Number of rows of a step, of all ranks together, for `steps` and `since`.
+        until: Where an epoch ends without `steps`: ``"first"``, which is the default, before the
+            first row that comes again; ``"all"`` once every row has come.
+        since: A number of steps, counted over all epochs, and the earlier mixture that delivered
+            them: its datasets go on from there, with the new weights.
+
+    Returns:
+        A dataset with all methods, whose rows are in the order of the mixture.
+
+    Raises:
+        UsageError: A weight is not above 0, or below 1/131,072 of all; a dataset has no rows, no
+            index or several splits; columns differ; or an argument is out of range.
+    """
+    counts = counts_of(weights)
+    datasets = [load(path, split=split, columns=columns) for path in weights]
+    return mixed(datasets, counts, check_seed(seed), steps, batch_size, until, since)
 
 
 def is_loadable(path: str | os.PathLike[str]) -> bool:

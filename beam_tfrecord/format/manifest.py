@@ -53,7 +53,7 @@ class Manifest:
         fingerprint: Hash of the input and of the settings that shape the output; empty if unknown.
         content: Hash of all examples that does not depend on their order, splits and shards, 16 hex
             digits.
-        order: ``shuffled`` or ``source``.
+        order: ``shuffled`` or ``source``; ``mixture`` for the result of `mix`.
         seed: The seed of the user.
         compression: ``""`` or ``GZIP``.
         key: Columns that decide the order; None if the position of a row in the input decides it.

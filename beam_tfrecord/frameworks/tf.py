@@ -168,7 +168,7 @@ def examples(
     division = Division(
         len(columns.rows), size, *(passes.shard or (0, 1)), passes.drop_remainder, pad=False
     )
-    epochs = Epochs(columns.rows, shuffle=passes.shuffle, seed=passes.seed)
+    epochs = Epochs(columns.rows, division.step_examples, shuffle=passes.shuffle, seed=passes.seed)
     columns.decodes_images = images is not None
     # Images are decoded one by one: they make a batch only after they have the same size.
     is_batched_first = batch_size is not None and images is None

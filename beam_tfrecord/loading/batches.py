@@ -285,8 +285,11 @@ def unknown_categories(label: str) -> str:
 class Batches:
     """The batches of one reader. A step is one batch of each reader, over all epochs."""
 
-    def __init__(self, epochs: Epochs, division: Division) -> None:
-        self.epochs, self.division = epochs, division
+    def __init__(
+        self, rows: Rows, division: Division, *, shuffle: bool | int, seed: int | None
+    ) -> None:
+        self.epochs = Epochs(rows, division.step_examples, shuffle=shuffle, seed=seed)
+        self.division = division
 
     def read(self, steps: Iterable[int]) -> Iterator[tuple[pa.RecordBatch, list[Range]]]:
         """Yield rows that are read together, and where in them the batch of each step is."""

@@ -21,7 +21,7 @@ from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import take_rows
-from beam_tfrecord.loading.order import Order
+from beam_tfrecord.loading.order import MIXTURE, Order, StepOrder
 from beam_tfrecord.loading.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.loading.values import rebatch
 from beam_tfrecord.native.values import UInt64Array
@@ -29,6 +29,8 @@ from beam_tfrecord.storage import is_remote
 
 # Examples of several small batches are read at a time, for speed.
 _READ_BYTES = 2**20
+# More at a time of a mixture, since each of its datasets costs time of its own.
+MIXTURE_BYTES = 2**23
 # More does not fit into the page cache of many machines: each example would be read from the disk.
 _UNIFORM_BYTES = 2**33
 # An object store returns neighbouring examples of this size hardly later than a single one.
@@ -126,23 +128,38 @@ def _rows_of(rows: Rows, nbytes: int) -> int:
     return max(1, nbytes * len(rows) // total)
 
 
-class Epochs:
-    """Reads the examples at positions of epochs; an object that can be pickled."""
+def window_of(rows: Rows, shuffle: bool | int) -> int | None:
+    """Return the number of rows to mix at a time; None for a uniform order, or for none."""
+    is_small = sum(shard.bytes for shard in rows.shards) <= _UNIFORM_BYTES
+    if not shuffle or (shuffle is True and is_small and not is_remote(rows.directory)):
+        return None
+    return mixed_rows(rows, shuffle)
 
-    def __init__(self, rows: Rows, *, shuffle: bool | int = False, seed: int | None = 0) -> None:
+
+class Epochs:
+    """Reads the examples at positions of epochs; an object that can be pickled.
+
+    `step` is the number of examples of a step of all ranks, in which those of mixtures are rotated.
+    """
+
+    def __init__(
+        self, rows: Rows, step: int = 1, *, shuffle: bool | int = False, seed: int | None = 0
+    ) -> None:
         self.rows = rows
+        self._step, self._is_mixture = step, rows.manifest.order == MIXTURE
+        if shuffle and self._is_mixture:
+            raise UsageError("a mixture is in random order, by the seed of mix: leave shuffle out")
         self.is_shuffled = bool(shuffle)
         self.seed = check_seed(seed)
         self.is_indexed = rows.files.is_indexed(rows.shards)
         self._mixed_rows = mixed_rows(rows, shuffle)
-        remote = is_remote(rows.directory)
-        is_small = sum(shard.bytes for shard in rows.shards) <= _UNIFORM_BYTES
-        is_uniform = not shuffle or (shuffle is True and is_small and not remote)
-        self._window = None if is_uniform else self._mixed_rows
+        self._window = window_of(rows, shuffle)
         order = self.order(0)
         # All examples of a window are read at once, in large ranges.
         is_mixed = order.chunk > 1
-        read_bytes = MIXED_BYTES if remote and shuffle else _READ_BYTES
+        read_bytes = MIXTURE_BYTES if self._is_mixture else _READ_BYTES
+        if is_remote(rows.directory) and (shuffle or self._is_mixture):
+            read_bytes = MIXED_BYTES
         self.read_rows = order.chunk * order.window if is_mixed else _rows_of(rows, read_bytes)
 
     @property
@@ -156,6 +173,8 @@ class Epochs:
 
     def order(self, epoch: int) -> Order:
         """Return the order of an epoch, in which `read` reads shards that have an index."""
+        if self._is_mixture:
+            return StepOrder(len(self.rows), self.rows.manifest.seed, epoch, window=self._step)
         seed = self.seed if self.is_shuffled else None
         return order_of(self.rows, seed, epoch, self._window)
 
@@ -205,8 +224,9 @@ class Epochs:
 
     def _indexed(self, epoch: int) -> Callable[[list[Range]], pa.RecordBatch]:
         """Return a function that reads rows at ranges of positions by the index of their shard."""
-        order = self.order(epoch)
-        return lambda pieces: self.rows.take(order.indices_at(_positions(pieces)))
+        order, files, shards = self.order(epoch), self.rows.files, self.rows.shards
+        names = self.rows.schema.names
+        return lambda pieces: files.rows(shards, order.indices_at(_positions(pieces)), names)
 
     def _streamed(self, epoch: int) -> Callable[[list[Range]], pa.RecordBatch]:
         """Return a function that reads rows at ranges of files that are read from their begin."""

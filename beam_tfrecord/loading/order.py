@@ -8,9 +8,13 @@ the formulas and test vectors.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import heapq
 import struct
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.base.arguments import check_seed
@@ -18,6 +22,8 @@ from beam_tfrecord.base.text import counted
 from beam_tfrecord.native.values import Int64Array, UInt64Array
 
 _ROUNDS = 8
+# The `Manifest.order` of a mixture.
+MIXTURE = "mixture"
 
 
 def permuted(numbers: UInt64Array, count: int, key: bytes) -> UInt64Array:
@@ -115,3 +121,107 @@ class Order:
         shuffled[is_full] = moved * chunk + shuffled[is_full] % chunk
         rotation = np.uint64(native.xxh64(self._key(b"rotation")) % self.count)
         return (shuffled + rotation) % count
+
+
+class StepOrder(Order):
+    """The order of an epoch of a mixture, in which the rows of each step are rotated.
+
+    The rows of a mixture are in random order already. But its datasets alternate, so a rank that
+    reads the same place of every step could get the rows of one dataset only.
+
+    `window` is the number of rows of a step. Epochs follow each other: the numbers of the rows go
+    on where those of the epoch before end.
+    """
+
+    def indices_at(self, positions: UInt64Array) -> Int64Array:
+        """Return the numbers of the rows at some positions, which are below `count`."""
+        steps = positions // np.uint64(self.window)
+        begins = steps * np.uint64(self.window)
+        # The last step may have fewer rows.
+        widths = np.minimum(np.uint64(self.window), np.uint64(self.count) - begins)
+        turns = _mixed(steps + np.uint64(native.xxh64(self._key(b"step"), 0))) % widths
+        begins_of_all = begins + np.uint64(self.epoch * self.count)
+        numbers: UInt64Array = begins_of_all + (positions - begins + turns) % widths
+        return numbers.astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Which row of which dataset is at each position of a mixture, which has no end.
+
+    Attributes:
+        orders: Order of each dataset in its first epoch. Its rows are numbered after those of the
+            dataset before.
+        counts: Number of the rows of each dataset in a period.
+        drawn: Number of the rows of each dataset that come before the first position.
+    """
+
+    orders: tuple[Order, ...]
+    counts: tuple[int, ...]
+    drawn: tuple[int, ...]
+
+    @functools.cached_property
+    def _table(self) -> npt.NDArray[np.uint16]:
+        """The dataset of each place of a period."""
+        return np.fromiter(_chairmen(self.counts), np.uint16, sum(self.counts))
+
+    @functools.cached_property
+    def _ranks(self) -> Int64Array:
+        """How many earlier places of the period have the dataset of each place."""
+        ranks = np.empty(len(self._table), np.int64)
+        for number, count in enumerate(self.counts):
+            ranks[self._table == number] = np.arange(count)
+        return ranks
+
+    def position(self, number: int, draw: int) -> int:
+        """Return the position of the `draw`-th row of a dataset, from 0."""
+        periods, rank = divmod(draw, self.counts[number])
+        places = np.flatnonzero(self._table == number)
+        return periods * len(self._table) + int(places[rank])
+
+    def drawn_before(self, position: int) -> list[int]:
+        """Return how many rows of each dataset come before a position."""
+        periods, place = divmod(position, len(self._table))
+        begun = np.bincount(self._table[:place], minlength=len(self.counts))
+        every = zip(self.drawn, self.counts, begun.tolist(), strict=True)
+        return [drawn + periods * count + some for drawn, count, some in every]
+
+    def rows_at(self, positions: Int64Array) -> Int64Array:
+        """Return the numbers of the rows at positions, which may be beyond any end."""
+        periods = positions // len(self._table)
+        places = positions - periods * len(self._table)
+        datasets = self._table[places]
+        draws = periods * np.array(self.counts)[datasets] + self._ranks[places]
+        by_dataset = np.argsort(datasets, kind="stable")
+        ends = np.cumsum(np.bincount(datasets, minlength=len(self.counts)))
+        sorted_draws = np.split(draws[by_dataset], ends[:-1])
+        found, first = np.empty_like(positions), 0
+        for order, drawn, own in zip(self.orders, self.drawn, sorted_draws, strict=True):
+            epochs, own[:] = np.divmod(own + drawn, order.count)
+            for epoch in np.unique(epochs).tolist():
+                inside = epochs == epoch
+                of_epoch = dataclasses.replace(order, epoch=epoch)
+                own[inside] = first + of_epoch.indices_at(own[inside].astype(np.uint64))
+            first += order.count
+        found[by_dataset] = np.concatenate(sorted_draws)
+        return found
+
+
+def _chairmen(counts: Sequence[int]) -> Iterator[int]:
+    """Yield the dataset of each place of a period in which each has its number of places.
+
+    At any place, the number of those that a dataset has is less than one off its share. The dataset
+    that must come earliest is next, of those that may come: see ``docs/format.md``.
+    """
+    period, parts = sum(counts), max(2, 2 * len(counts) - 2)
+    jobs = []
+    for number, count in enumerate(counts):
+        for edge in range(0, span := parts * count, parts):
+            first, last = -(-period * (edge + 1) // span), period * (edge + parts - 1) // span
+            jobs.append((first, last, number))
+    jobs.sort(reverse=True)
+    waiting: list[tuple[int, int]] = []
+    for place in range(1, period + 1):
+        while jobs and jobs[-1][0] <= place:
+            heapq.heappush(waiting, jobs.pop()[1:])
+        yield heapq.heappop(waiting)[1]

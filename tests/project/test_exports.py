@@ -14,7 +14,7 @@ ReadAllFromJson ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFro
 ReadFromArrow ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg
 ReadFromImages ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
 ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ append card compact diff
-export extract index load pipeline plan repair schema verify write
+export extract index load mix pipeline plan repair schema verify write
 """.split()  # noqa: SIM905
 
 
