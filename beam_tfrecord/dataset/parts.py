@@ -23,8 +23,9 @@ from beam_tfrecord import native
 from beam_tfrecord.dataset.record_files import IndexedShards
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash
-from beam_tfrecord.format.manifest import Manifest, Shard, Split
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.loading.epochs import MIXTURE_BYTES, order_of, window_of
 from beam_tfrecord.loading.order import MIXTURE, Mixture, Order
 from beam_tfrecord.loading.rows import Rows, ShardFiles

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
-from beam_tfrecord.format.generations import Shard
 from beam_tfrecord.features.schema import Schema
+from beam_tfrecord.format.generations import Shard
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.native.values import Int64Array
