@@ -311,6 +311,8 @@ def _no_dataset(path: str, file: str) -> str:
         )
     else:
         hint = f"there is no {file!r}"
+        if os.path.isdir(path) and any("." not in name for name in os.listdir(path)):
+            hint += f": for TFRecord files without a suffix, pass {os.path.join(path, '*')!r}"
     return f"no dataset at {path!r}: {hint}"
 
 
