@@ -1,8 +1,9 @@
-"""Measures what it costs to append rows to datasets of two sizes, beside a fresh write of them.
+"""Measures appending, splits that count rows, unions and mixtures, each beside what they extend.
 
     python scripts/bench/growing.py [--rows 1000000] [--present 1000000,20000000] [--repeats 5]
 
-Each measurement runs in a process of its own; those of one repeat follow each other.
+Each measurement runs in a process of its own; those of one repeat follow each other. A ratio is the
+median of those to the first of their kind: `write`, or the reading of `one` dataset.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 from saving import describe_machine, save
 from tables import ROW_GROUP_ROWS, make_table
 
 import beam_tfrecord as bt
+
+READ_ROWS = 8_192
+SPLITS = "train=0.8,test=0.2"
 
 
 def measured(work: Callable[[], object]) -> tuple[float, int]:
@@ -35,6 +41,49 @@ def measured(work: Callable[[], object]) -> tuple[float, int]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 
 
+def read(opened: Callable[[], Any], *, is_mixture: bool = False) -> None:
+    """Read an epoch in random order; that of a mixture is so already."""
+    dataset = opened()
+    for first in range(0, len(dataset), READ_ROWS):
+        last = min(len(dataset), first + READ_ROWS)
+        indices = np.arange(first, last)
+        dataset.take(indices if is_mixture else dataset.order(1).indices(first, last))
+
+
+def make_inputs(work: Path, rows: int, sizes: list[int]) -> None:
+    """Write the files to append, and the datasets to append to and to read."""
+    pq.write_table(make_table(rows, seed=0), work / "new.parquet", row_group_size=ROW_GROUP_ROWS)
+    for size in sizes:
+        old = work / f"old{size}"
+        old.mkdir()
+        for number, first in enumerate(range(0, size, 10**6)):
+            table = make_table(min(10**6, size - first), seed=number + 1)
+            pq.write_table(table, old / f"{number}.parquet", row_group_size=ROW_GROUP_ROWS)
+        measured(functools.partial(bt.write, old, work / f"present{size}"))
+    measured(functools.partial(bt.write, work / "new.parquet", work / "one", shards=4))
+    for seed, name in enumerate(("a", "b"), 1000):
+        file = work / f"{name}.parquet"
+        pq.write_table(make_table(rows // 2, seed=seed), file, row_group_size=ROW_GROUP_ROWS)
+        measured(functools.partial(bt.write, file, work / name, shards=2))
+
+
+def cases(work: Path, sizes: list[int]) -> dict[str, Callable[[], object]]:
+    """Return what to measure, by name."""
+    new, out = work / "new.parquet", work / "out"
+    write = functools.partial(bt.write, new, out)
+    one, a, b = (str(work / name) for name in ("one", "a", "b"))
+    return {
+        "write": write,
+        **{f"append to {size}": functools.partial(bt.append, new, out) for size in sizes},
+        "write splits": functools.partial(write, splits=SPLITS),
+        "write stratified": functools.partial(write, splits=SPLITS, stratify="s0"),
+        "write counts": functools.partial(write, splits="train=1000,test=rest"),
+        "read one": functools.partial(read, lambda: bt.load(one)),
+        "read union": functools.partial(read, lambda: bt.load([a, b])),
+        "read mixture": functools.partial(read, lambda: bt.mix({a: 1, b: 1}), is_mixture=True),
+    }
+
+
 def main() -> None:
     """Print and save the medians of all repeats."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -45,42 +94,29 @@ def main() -> None:
     sizes = list(map(int, options.present.split(",")))
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        new = work / "new.parquet"
-        pq.write_table(make_table(options.rows, seed=0), new, row_group_size=ROW_GROUP_ROWS)
-        for size in sizes:
-            old = work / f"old{size}"
-            old.mkdir()
-            for number, first in enumerate(range(0, size, 10**6)):
-                table = make_table(min(10**6, size - first), seed=number + 1)
-                pq.write_table(table, old / f"{number}.parquet", row_group_size=ROW_GROUP_ROWS)
-            measured(functools.partial(bt.write, old, work / f"present{size}"))
+        make_inputs(work, options.rows, sizes)
         runs: dict[str, list[tuple[float, int]]] = {}
         for _ in range(options.repeats):
-            fresh = measured(functools.partial(bt.write, new, work / "fresh"))
-            runs.setdefault("fresh", []).append(fresh)
-            shutil.rmtree(work / "fresh")
-            for size in sizes:
-                # The shards are never written to, so links to them are a copy.
-                out, present = work / "out", work / f"present{size}"
-                shutil.copytree(present, out, copy_function=os.link)
-                of_append = measured(functools.partial(bt.append, new, out))
-                runs.setdefault(f"append_to_{size}", []).append(of_append)
-                shutil.rmtree(out)
-        found = {
-            name: {
-                "cpu_seconds": round(statistics.median(cpu for cpu, _ in of), 2),
-                "cpu_of_fresh": round(
-                    statistics.median(
-                        cpu / fresh for (cpu, _), (fresh, _) in zip(of, runs["fresh"], strict=True)
-                    ),
-                    3,
-                ),
-                "peak_bytes": max(peak for _, peak in of),
+            for name, case in cases(work, sizes).items():
+                shutil.rmtree(work / "out", ignore_errors=True)
+                if name.startswith("append"):
+                    # No shard is ever written to, so links to them are a copy.
+                    present = work / f"present{name.split()[-1]}"
+                    shutil.copytree(present, work / "out", copy_function=os.link)
+                runs.setdefault(name, []).append(measured(case))
+        found = {}
+        for name, times in runs.items():
+            kind = "read one" if name.startswith("read") else "write"
+            kind = "write splits" if name in ("write stratified", "write counts") else kind
+            ratios = [one[0] / other[0] for one, other in zip(times, runs[kind], strict=True)]
+            found[name] = {
+                "cpu_seconds": round(statistics.median(cpu for cpu, _ in times), 2),
+                "ratio": round(statistics.median(ratios), 3),
+                "peak_bytes": max(peak for _, peak in times),
             }
-            for name, of in runs.items()
-        }
-        print(found)
-        save("growing", {"rows": options.rows, **found, "machine": describe_machine(work, None)})
+            print(name, found[name])
+        machine = describe_machine(work, None)
+        save("growing", {"rows": options.rows, "cases": found, "machine": machine})
 
 
 if __name__ == "__main__":
