@@ -31,7 +31,9 @@ from beam_tfrecord.format.manifest import BY_BYTES, Manifest, directory_of, mani
 from beam_tfrecord.format.rejects import load_rejects, rejects_hash
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
+from beam_tfrecord.job_state.job import Target
 from beam_tfrecord.native.values import UInt64Array
+from beam_tfrecord.publish.publication import Note
 from beam_tfrecord.records.examples import Discovered, merge_discovered
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks
 from beam_tfrecord.sources.base import InputFile
@@ -311,7 +313,7 @@ class _OtherFiles:
             # A damaged file is not parsed: its wrong hash is already a fault.
             if rejects and not {fault.path for fault in job_faults} & set(rejects):
                 yield from _faults_of(rejects[0], self._rejects_faults(one, rejects))
-        known = {shard.path for shard in self._manifest.shards}
+        known = {shard.path for shard in self._manifest.shards} | self._noted()
         alike = _shard_names(known)
         message = "named like a shard of this dataset but not in its manifest: remove it"
         for name in storage.list_names(self._directory):
@@ -320,7 +322,7 @@ class _OtherFiles:
                 yield Fault(name, "", message)
 
     def notes(self) -> Iterator[str]:
-        """Yield a note if a missing ``job.json`` leaves something unchecked."""
+        """Yield what a missing ``job.json`` leaves unchecked, and what is not published yet."""
         covers_more = self._manifest.compression or self._manifest.rejected_rows
         for one in self._manifest.generations:
             job = one.names(self._prefix)[0]
@@ -329,6 +331,15 @@ class _OtherFiles:
                     f"{job} is missing: gzip headers and the file of rejects are checked by their "
                     "content alone"
                 )
+        if names := sorted(self._noted() & set(storage.list_names(self._directory))):
+            yield f"{names[0]} is of a job that publishes, or was stopped: run its command again"
+
+    def _noted(self) -> set[str]:
+        """Return the names of files that a job has published, or meant to, beside the manifest."""
+        target = Target(self._directory, self._prefix[:-1] or None)
+        notes = filter(None, map(Note.load, target.leftovers()))
+        names = {name for note in notes for _, name, _ in note.shards}
+        return names - self._manifest.names(self._prefix)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
