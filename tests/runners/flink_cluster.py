@@ -191,17 +191,18 @@ def is_running(pid):
         return False
 
 
-def start_writing(*words, cwd, path=None):
-    """Start ``beam-tfrecord write`` as a user does, with a SIGINT that it hears.
+def start_writing(*words, cwd, path=None, command="write"):
+    """Start ``beam-tfrecord write``, or another command, as a user does, with a SIGINT that it hears.
 
     Args:
         *words: Its arguments.
         cwd: Where.
+        command: Name of the command.
         path: A further directory of modules that it finds, and workers do not.
     """
     places = os.pathsep.join(str(place) for place in (ROOT, path) if place is not None)
     return subprocess.Popen(
-        [sys.executable, "-m", "beam_tfrecord", "write", *words],
+        [sys.executable, "-m", "beam_tfrecord", command, *words],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": places},
         stdout=subprocess.PIPE,

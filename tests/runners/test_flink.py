@@ -40,6 +40,20 @@ def test_the_bytes_are_those_of_a_local_run(cluster, trips, expected, tmp_path):
     assert finish(start_writing(*words, cwd=tmp_path))[1].endswith("nothing to do\n")
 
 
+def test_appended_rows_are_those_of_a_local_run(cluster, trips, tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text("id,fare,city\n" + "".join(f"{i},{i / 7},town-{i % 5}\n" for i in range(999)))
+    for output, runner in (("here", ()), ("there", cluster.arguments)):
+        words = (str(trips), output, *SPLIT, "--stratify", "city", *runner)
+        code, said = finish(start_writing(*words, cwd=tmp_path))
+        assert code == 0, said
+        words = (str(trips), str(new), output, *runner)
+        code, said = finish(start_writing(*words, cwd=tmp_path, command="append"))
+        assert said.startswith(f"appended 999 rows to {output}"), said
+    assert data_of(tmp_path / "there") == data_of(tmp_path / "here")
+    assert leftovers(tmp_path / "there") == []
+
+
 def test_an_error_of_the_users_function_is_one_line(cluster, trips, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     words = (str(trips), "out", "--map", "failing.py:fails", *cluster.arguments)
