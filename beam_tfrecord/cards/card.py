@@ -1,4 +1,4 @@
-"""Writes the card of a dataset: one HTML page that shows what is in it, without any script."""
+"""Writes the card of a dataset, or a page that compares two, as HTML without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Schema`: the features of a dataset, with conversions to and from JSON, Arrow and TensorFlow.
+"""`Schema`: the features of a dataset, as JSON and Arrow, and as a feature spec of TensorFlow.
 
 A feature is one column of the rows. Its Arrow type says what the values mean, and the module
 `tf_columns` says how they are stored in examples. The schema of a written dataset also has the

@@ -1,4 +1,4 @@
-"""The Python functions `write`, `extract`, `plan` and `schema`, which run or plan jobs."""
+"""The Python functions `write`, `append`, `compact`, `extract`, `plan` and `schema`."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Checks, before a job starts, whether remote workers can run it; finds the modules they need."""
+"""Checks, before a job starts, that its runner can run it and that no secret would leak."""
 
 from __future__ import annotations
 

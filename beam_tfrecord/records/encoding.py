@@ -1,4 +1,4 @@
-"""Encodes batches as framed `tf.train.Example` records, whose bytes depend on the rows alone.
+"""Encodes batches as framed `tf.train.Example` records, whose bytes follow from rows and schema.
 
 The columns of a batch are first converted to the types of the schema, then to arrays of TF columns
 (the keys of the examples). The native kernel encodes these as bytes. If the columns of a batch

@@ -1,4 +1,4 @@
-"""Reads images with the objects annotated in COCO files, split by images; the columns are fixed.
+"""Reads images with the objects that COCO files annotate, one row for each image.
 
 The rows of a file of instances (https://cocodataset.org/#format-data) name the images: see
 `beam_tfrecord.sources.images.base`.

@@ -1,4 +1,4 @@
-"""The public transforms that read: `ReadFromCsv`, `ReadFromSql`, … one for each kind of source.
+"""The transforms `ReadFromCsv`, `ReadFromSql`, …: one for each kind of source.
 
 All of them return a PCollection of `Batch`. Their arguments are the options of their sources, with
 those of `ReadOptions`.

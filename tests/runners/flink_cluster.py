@@ -192,7 +192,7 @@ def is_running(pid):
 
 
 def start_writing(*words, cwd, path=None, command="write"):
-    """Start ``beam-tfrecord write``, or another command, as a user does, with a SIGINT that it hears.
+    """Start a command of ``beam-tfrecord`` as a user does, with a SIGINT that it hears.
 
     Args:
         *words: Its arguments.
