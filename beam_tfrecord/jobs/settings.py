@@ -216,7 +216,7 @@ def _shared(call: JobOptions, source: Source) -> dict[str, Any]:
     if suffix.lower() in KINDS_BY_SUFFIX:
         others = {
             ".parquet": ", or run extract for Parquet files",
-            ".csv": f", or use load(…).to_pandas().to_csv({os.fspath(call.output)!r}) of a dataset",
+            ".csv": ", or run export --to csv for a dataset as CSV",
         }
         other = others.get(suffix, "") if isinstance(call, WriteOptions) else ""
         raise UsageError(f"the output is a directory: name it {stem + '/'!r}{other}")

@@ -345,10 +345,23 @@ def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items())
         raise UsageError(f"columns must have as many rows as each other: {found}")
-    held = {name: _plain(values) for name, values in columns.items()}
-    return in_pieces(
-        lambda start, stop: typed_table({n: of[start:stop] for n, of in held.items()}, start)
-    )
+    shaped = {n: of for n, of in columns.items() if isinstance(of, np.ndarray) and _is_shaped(of)}
+    held = {name: _plain(values) for name, values in columns.items() if name not in shaped}
+
+    def piece(start: int, stop: int) -> pa.Table:
+        table = typed_table({n: of[start:stop] for n, of in held.items()}, start)
+        for name, array in shaped.items() if table.num_rows else ():
+            rows = np.ascontiguousarray(array[start:stop])
+            table = table.append_column(name, pa.FixedShapeTensorArray.from_numpy_ndarray(rows))
+        return table.select(list(columns)) if table.num_rows else table
+
+    return in_pieces(piece)
+
+
+def _is_shaped(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether all rows of an array are numbers of one shape, which lists would not tell."""
+    is_number = array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype.itemsize <= 8
+    return array.ndim > 1 and is_number and array.size > 0
 
 
 def _plain(values: Any) -> Sequence[Any]:

@@ -286,6 +286,10 @@ class TestTypes:
         found = bt.load(tmp_path / "out").arrow()
         assert found.to_pylist() == pa.Table.from_pandas(pd.DataFrame(columns)).to_pylist()
         assert found.schema.field("id").type == pa.uint8()
+        vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+        bt.write(columns | {"vector": vectors}, tmp_path / "vectors", shuffle=False)
+        stored = bt.load(tmp_path / "vectors", columns=["vector"]).numpy()
+        assert (stored["vector"] == vectors).all()
 
     def test_arrays_of_several_axes_are_tensors(self):
         values = [np.ones((2, 3), "f4")] * FIRST_PIECE + [None, np.zeros((4, 3), "f4")]

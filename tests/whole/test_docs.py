@@ -249,7 +249,7 @@ def check_recipes(names):
     train, test = (bt.load("windows", split=name).numpy()["past"] for name in ("train", "test"))
     assert train.shape == (800, 24)
     assert set(train.ravel()).isdisjoint(test.ravel())
-    assert len(bt.load("merged")) == len(bt.load("checked")) == 344
+    assert len(bt.load("checked")) == len(bt.load("again")) == 344
 
 
 # What must hold after a page has run, besides the output that it shows.
