@@ -351,8 +351,10 @@ def column_batches(columns: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     def piece(start: int, stop: int) -> pa.Table:
         table = typed_table({n: of[start:stop] for n, of in held.items()}, start)
         for name, array in shaped.items() if table.num_rows else ():
-            rows = np.ascontiguousarray(array[start:stop])
-            table = table.append_column(name, pa.FixedShapeTensorArray.from_numpy_ndarray(rows))
+            rows, shape = array[start:stop].reshape(table.num_rows, -1), array.shape[1:]
+            lists = pa.FixedSizeListArray.from_arrays(rows.ravel(), rows.shape[1])
+            tensor = pa.fixed_shape_tensor(lists.type.value_type, shape)
+            table = table.append_column(name, pa.ExtensionArray.from_storage(tensor, lists))
         return table.select(list(columns)) if table.num_rows else table
 
     return in_pieces(piece)

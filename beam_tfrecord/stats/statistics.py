@@ -133,9 +133,10 @@ def statistics_of(rows: Rows, *, advance: Callable[[int], None] | None = None) -
 
 def summarize(rows: Rows, *, advance: Callable[[int], None] | None = None) -> Summary:
     """Return the summary of rows; memory does not grow with their number."""
-    empty = rows.files.arrow_schema(rows.schema.names).empty_table().combine_chunks()
-    columns = [column.chunk(0) for column in empty.columns]
-    summary = Summary.of(pa.RecordBatch.from_arrays(columns, schema=empty.schema))
+    schema = rows.files.arrow_schema(rows.schema.names)
+    # Arrow makes no empty table of tensors whose axes are in another order.
+    empty = [pa.nulls(0, field.type) for field in schema]
+    summary = Summary.of(pa.RecordBatch.from_arrays(empty, schema=schema))
     for batch in _even_batches(rows.batches()):
         summary = summary.add(batch)
         if advance is not None:
