@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import logging
 import os
 import sys
@@ -43,12 +44,20 @@ with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as _stub:
     }
 
 __all__ = sorted(_MODULE_OF)
+# The rooms of what writes; reading needs few packages.
+_WITH_BEAM = ("cards", "jobs", "preprocess", "runners", "transforms")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    module = _MODULE_OF[name]
+    if module.split(".")[1] in _WITH_BEAM and importlib.util.find_spec("apache_beam") is None:
+        raise ImportError(
+            f"beam_tfrecord.{name} needs apache-beam, which is not installed: install "
+            "beam-tfrecord without --no-deps"
+        )
+    value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 
