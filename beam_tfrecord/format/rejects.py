@@ -156,27 +156,18 @@ class SavedRejects:
 
 def join_rejects(paths: Sequence[str], path: str) -> SavedRejects:
     """Join temporary files of rejects into one Parquet file, which is written atomically."""
-    digest = _RejectsHash()
-    rows = 0
     if not paths:
-        return SavedRejects(rows, digest.hexdigest(), "")
-    with (
-        WholeFile(path) as file,
-        pa.PythonFile(sink := HashedSink(file), "w") as output,
-        pq.ParquetWriter(output, REJECTS_SCHEMA, compression="zstd") as writer,
-    ):
-        for table in sorted_rejects(paths):
-            rows += pc.sum(table["lines"]).as_py()
-            listed = table.drop_columns("lines").cast(REJECTS_SCHEMA)
-            digest.update(listed)
-            writer.write_table(listed)
-    return SavedRejects(rows, digest.hexdigest(), f"{sink.hash.intdigest():016x}")
+        return SavedRejects(0, rejects_hash(REJECTS_SCHEMA.empty_table()), "")
+    table = pa.concat_tables(sorted_rejects(paths))
+    listed = table.drop_columns("lines").cast(REJECTS_SCHEMA)
+    rows = pc.sum(table["lines"]).as_py()
+    return SavedRejects(rows, rejects_hash(listed), save_rejects(listed, path))
 
 
 def save_rejects(table: pa.Table, path: str) -> str:
     """Write a table of rejects to a Parquet file, atomically, and return the XXH64 of the file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, row_group_size=TABLE_ROWS, compression="zstd")
     data = sink.getvalue()
     put(path, data)
     return data_hash(data)
@@ -195,30 +186,18 @@ def load_rejects(paths: Iterable[str]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-class _RejectsHash:
-    """Computes the XXH64 of tables of rejects, as one JSON list of objects."""
-
-    def __init__(self) -> None:
-        self._hash = native.XXH64(0)
-        self._between = "["
-
-    def update(self, table: pa.Table) -> None:
-        for row in table.to_pylist():
-            text = json.dumps(row, ensure_ascii=False, sort_keys=True)
-            self._hash.update(f"{self._between}{text}".encode())
-            self._between = ", "
-
-    def hexdigest(self) -> str:
-        """Return the hash of all rows as 16 hex digits; call this once, at the end."""
-        self._hash.update(b"[]" if self._between == "[" else b"]")
-        return f"{self._hash.intdigest():016x}"
-
-
 def rejects_hash(table: pa.Table) -> str:
-    """Return the XXH64 of a table of rejects, independent of the Parquet writer, as hex digits."""
-    digest = _RejectsHash()
-    digest.update(table)
-    return digest.hexdigest()
+    """Return the XXH64 of a table of rejects, as one JSON list of objects, in hex digits.
+
+    It does not depend on the Parquet writer.
+    """
+    digest, between = native.XXH64(0), b"["
+    for batch in table.to_batches(TABLE_ROWS):
+        for row in batch.to_pylist():
+            digest.update(between + json.dumps(row, ensure_ascii=False, sort_keys=True).encode())
+            between = b", "
+    digest.update(b"]" if table.num_rows else b"[]")
+    return f"{digest.intdigest():016x}"
 
 
 def rejected(
