@@ -24,8 +24,8 @@ from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.publish.assemble import checked_text, describe
-from beam_tfrecord.publish.publication import Note, Publication
-from beam_tfrecord.publish.transaction import clear_published, names_at, put_beside, remove_replaced
+from beam_tfrecord.publish.publication import Publication
+from beam_tfrecord.publish.transaction import clear_published, finish_publishing, put_beside
 from beam_tfrecord.storage import Lease, list_names, status
 
 # More tries than jobs that append at once.
@@ -63,8 +63,10 @@ def append_to_dataset(
             raise _replaced(target)
         before = Manifest.load(target.manifest)
         jobs = list(jobs_of(target, before))
-        if (number := _number_of(jobs, info)) is not None:
+        published = [one.get(PUBLICATION) for one in jobs]
+        if info[PUBLICATION] in published:
             _clean(job, lease)
+            number = published.index(info[PUBLICATION]) + 1
             return [shard.path for shard in before.shards if shard.generation == number]
         if before.origin != job.appends_to:
             raise _replaced(target)
@@ -87,14 +89,6 @@ def append_to_dataset(
             _clean(job, lease)
             return [name for name, _ in named]
     raise StorageError(f"{target.manifest!r} changes all the time: run the same command again")
-
-
-def _number_of(jobs: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> int | None:
-    """Return the number of the generation that an earlier try of this job has published."""
-    for number, one in enumerate(jobs, 1):
-        if one.get(PUBLICATION) == info[PUBLICATION]:
-            return number
-    return None
 
 
 def _compacted(
@@ -136,9 +130,7 @@ def _clean(job: Job, lease: Lease) -> None:
 
     Before, another try could still replace the manifest, and would name files that are gone.
     """
-    note, named = Note.load(job.directory), names_at(job.target.manifest)
-    if note is not None and named:
-        remove_replaced(job.target, note, named, lease.check)
+    finish_publishing(job.target, job.directory, lease.check)
     clear_published(job.target, job.directory, lease.check)
 
 

@@ -66,7 +66,8 @@ def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str
         return
     tally = tally.without(copies)
     _check_counts(job, tally, shards)
-    publish_rows = _append_or_finish if job.appends_to else _publish_or_finish
+    publish_rows = append_to_dataset if job.appends_to else _publish_or_finish
+    info = _job_info(job, tally, shards)
     progress = ProgressLog(job.directory, PUBLISHING)
     progress.add(total=len(shards))
     progress.add()
@@ -75,13 +76,13 @@ def _published(task: tuple[Job, Tally, Sequence[FinishedShard]]) -> Iterator[str
     if job.lease is not None:
         # The temporary directory stays until the launcher removes it at the end of the job: before
         # that, a runner that lost the results of earlier steps may repeat them.
-        names = publish_rows(job, tally, shards, job.lease)
+        names = publish_rows(job, tally, shards, lease=job.lease, info=info)
     else:
         with contextlib.ExitStack() as stack:
             held = _hold(job.target, stack)
             if not job.appends_to:
                 clear_published(job.target, job.directory, held.check)
-            names = publish_rows(job, tally, shards, held)
+            names = publish_rows(job, tally, shards, lease=held, info=info)
             if not (job.appends_to and job.is_resumable):  # else the launcher removes it
                 remove_tree(job.directory)
     for name in names:
@@ -101,15 +102,14 @@ def _check_counts(job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> No
 
 
 def _publish_or_finish(
-    job: Job, tally: Tally, shards: Sequence[FinishedShard], held: Lease
+    job: Job, tally: Tally, shards: Sequence[FinishedShard], *, lease: Lease, info: dict[str, Any]
 ) -> Sequence[str]:
-    publication = _publication_id(job, tally, shards)
-    names = published_names(job.target, publication)
+    names = published_names(job.target, info[PUBLICATION])
     if names is not None and not _is_another_run(job, shards):
-        finish_publishing(job.target, job.directory, held.check)
+        finish_publishing(job.target, job.directory, lease.check)
         return names
     if names is not None:
-        publication = f"{publication} {uuid.uuid4().hex}"
+        info = {**info, PUBLICATION: f"{info[PUBLICATION]} {uuid.uuid4().hex}"}
     check_free(job.target, overwrite=job.overwrite)
     if not tally.records and exists(job.target.manifest):
         # Most often a fault of what made the input, for which nobody wants to lose a dataset.
@@ -117,16 +117,8 @@ def _publish_or_finish(
             f"no rows are left to replace the dataset in {job.target.output!r}: check the input, "
             "or remove the dataset first"
         )
-    info = {**_job_info(job, tally), PUBLICATION: publication}
     publish = publish_stage if job.output == "stage" else publish_dataset
-    return publish(job, tally, shards, lease=held, info=info)
-
-
-def _append_or_finish(
-    job: Job, tally: Tally, shards: Sequence[FinishedShard], held: Lease
-) -> Sequence[str]:
-    info = {**_job_info(job, tally), PUBLICATION: _publication_id(job, tally, shards)}
-    return append_to_dataset(job, tally, shards, lease=held, info=info)
+    return publish(job, tally, shards, lease=lease, info=info)
 
 
 def _hold(target: Target, stack: contextlib.ExitStack) -> Lease:
@@ -161,7 +153,7 @@ def _publication_id(job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> 
     return hashlib.sha256(json.dumps(run).encode()).hexdigest()[:32]
 
 
-def _job_info(job: Job, tally: Tally) -> dict[str, Any]:
+def _job_info(job: Job, tally: Tally, shards: Sequence[FinishedShard]) -> dict[str, Any]:
     return {
         **job.info,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(),
@@ -169,4 +161,5 @@ def _job_info(job: Job, tally: Tally) -> dict[str, Any]:
         "beam_tfrecord": __version__,
         "beam": beam.version.__version__,
         "python": platform.python_version(),
+        PUBLICATION: _publication_id(job, tally, shards),
     }

@@ -53,26 +53,18 @@ class Publication:
         return {*(file.name for file in self.files), *sidecars, *self.job_names}
 
     @property
-    def job_name(self) -> str:
-        """Name of ``job.json``, with the mark of appended rows."""
-        return self.job.target.name(marked(JOB_NAME, self.mark))
-
-    @property
     def job_names(self) -> list[str]:
-        """Names of ``job.json`` and of the file of rejects."""
-        rejects = [self.job.target.name(marked(REJECTS_FILE, self.mark))]
-        return [self.job_name, *(rejects if self.rejects.rows else ())]
+        """Names of ``job.json`` and of the file of rejects, with the mark of appended rows."""
+        names = (JOB_NAME, REJECTS_FILE) if self.rejects.rows else (JOB_NAME,)
+        return [self.job.target.name(marked(name, self.mark)) for name in names]
 
     def job_text(self) -> bytes:
         """Return the content of ``job.json``."""
-        hashes = {name: one.stored_xxh64 for name, one in self.named if one.stored_xxh64}
-        hashes = {**self.stored, **hashes}
-        if self.rejects.rows:
-            name = self.job.target.name(marked(REJECTS_FILE, self.mark))
-            hashes = {name: self.rejects.stored_xxh64, **hashes}
+        rejects = dict.fromkeys(self.job_names[1:], self.rejects.stored_xxh64)
+        shards = {name: one.stored_xxh64 for name, one in self.named if one.stored_xxh64}
         stored = {name: shard.stored_bytes for name, shard in self.named}
-        info = {**self.info, STORED_BYTES: stored, STORED_HASHES: hashes}
-        return dump_job(info).encode()
+        hashes = {**rejects, **self.stored, **shards}
+        return dump_job({**self.info, STORED_BYTES: stored, STORED_HASHES: hashes}).encode()
 
     @property
     def files(self) -> list[FinishedFile]:

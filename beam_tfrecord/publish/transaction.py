@@ -88,11 +88,11 @@ def put_beside(publication: Publication, lease: storage.Lease, version: str) -> 
     if not storage.is_remote(directory):
         _roll_back(target, directory)  # the names that an earlier try has given
     unnamed = _unnamed(target, publication.files, directory, is_first=True)
-    text, claim = publication.job_text(), os.path.join(target.directory, publication.job_name)
-    before = Note.load(directory)
-    note = publication.note(publication.replaces, {publication.job_name: text}, version)
+    name, text, before = publication.job_names[0], publication.job_text(), Note.load(directory)
+    note = publication.note(publication.replaces, {name: text}, version)
     # Until the claim succeeds, shards of these names may be those of another.
     dataclasses.replace(note, shards=()).after(before).save(directory)
+    claim = os.path.join(target.directory, name)
     if not storage.put_if(claim, text, "", temporary=_half(directory)):
         return False
     note.after(before).save(directory)
@@ -152,7 +152,7 @@ def published_names(target: Target, publication: str | None) -> list[str] | None
 def finish_publishing(target: Target, directory: str, check: Callable[[], None]) -> None:
     """Remove the files that a publication replaced, if its worker died before doing so."""
     note, named = Note.load(directory), names_at(target.manifest)
-    if note is not None and named is not None:
+    if note is not None and named:
         remove_replaced(target, note, named, check)
 
 
