@@ -25,6 +25,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash
+from beam_tfrecord.format.layout import apportion
 from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.loading.epochs import MIXTURE_BYTES, order_of, window_of
 from beam_tfrecord.loading.order import MIXTURE, Mixture, Order
@@ -291,18 +292,15 @@ def counts_of(weights: Mapping[Any, Any]) -> tuple[int, ...]:
     """Return the number of rows of each dataset in a period of a mixture."""
     if not isinstance(weights, Mapping) or not weights:
         raise UsageError("mix needs a dict of paths and weights, as {'a/': 0.7, 'b/': 0.3}")
-    shares = [_share(str(path), weight) for path, weight in weights.items()]
-    total = sum(shares)
-    period = min(_MOST_PLACES, math.lcm(*((share / total).denominator for share in shares)))
-    exact = [share * period / total for share in shares]
-    counts = list(map(int, exact))
-    by_rest = sorted(range(len(exact)), key=lambda number: counts[number] - exact[number])
-    for number in by_rest[: period - sum(counts)]:
-        counts[number] += 1
-    if 0 in counts:
-        path = str(list(weights)[counts.index(0)])
-        raise UsageError(f"the weight of {path!r} is below one row in {period:,}: leave it out")
-    return tuple(counts)
+    shares = {path: _share(str(path), weight) for path, weight in weights.items()}
+    total = sum(shares.values())
+    places = (share / total for share in shares.values())
+    period = min(_MOST_PLACES, math.lcm(*(of.denominator for of in places)))
+    for path, share in shares.items():
+        if share * period < total:
+            where = f"one row in {period:,}"
+            raise UsageError(f"the weight of {str(path)!r} is below {where}: leave it out")
+    return tuple(apportion(period, shares).values())
 
 
 def _share(path: str, weight: Any) -> Fraction:

@@ -11,6 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -293,7 +294,7 @@ def _positive(count: int) -> int:
     return count
 
 
-def apportion(total: int, split_bytes: Mapping[str, int]) -> dict[str, int]:
+def apportion(total: int, split_bytes: Mapping[T, int | Fraction]) -> dict[T, int]:
     """Divide `total` shards among splits by bytes, with the largest remainder method.
 
     Every split gets at least one shard: splits whose share is less than a shard get theirs first,
