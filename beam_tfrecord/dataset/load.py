@@ -370,7 +370,7 @@ def mix(
         A dataset with all methods, whose rows are in the order of the mixture.
 
     Raises:
-        UsageError: A weight is not above 0, or below 1/131,072 of all; a dataset has no rows, no
+        UsageError: A weight is not above 0, or below 1/65,536 of all; a dataset has no rows, no
             index or several splits; columns differ; or an argument is out of range.
     """
     counts = counts_of(weights)

@@ -6,7 +6,6 @@ order: each *task*, the units that one worker reads together, gets files of its 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -260,7 +259,7 @@ class StageWriter:
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
         if self._file is None:
             order = (*self._task, self._number)
-            self._file = _StageFile(self._directory, order, self._inside)
+            self._file = _StageFile(self._directory, order)
             self._number += 1
         if self._file.write(table) >= FILE_BYTES:
             yield self._close()
@@ -274,7 +273,7 @@ class StageWriter:
 class _StageFile:
     """One Parquet file under a temporary name."""
 
-    def __init__(self, directory: str, order: tuple[int, ...], schema: pa.Schema) -> None:
+    def __init__(self, directory: str, order: tuple[int, ...]) -> None:
         # Named like an unpublished shard: code that clears or resumes a job looks for this prefix.
         name = "-".join(("shard", ONLY_SPLIT, *map(str, order), uuid.uuid4().hex))
         self._path = os.path.join(directory, name)
@@ -283,32 +282,33 @@ class _StageFile:
         self._file = WholeFile(self._path)
         self._sink = HashedSink(self._file)
         self._output = pa.PythonFile(self._sink, "w")
-        with _removed_on_error(self._file):
-            self._writer = pq.ParquetWriter(
-                self._output, schema, compression="zstd", write_page_checksum=True
-            )
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> int:
         """Write a row group; return the size of the file up to now."""
-        with _removed_on_error(self):
-            self._writer.write_table(table, row_group_size=table.num_rows)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._output, table.schema, compression="zstd", write_page_checksum=True
+            )
+        self._writer.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
         return int(self._output.tell())
 
     def close(self) -> FinishedShard:
         """Finish the file."""
-        with _removed_on_error(self):
-            self._writer.close()
-            self._output.close()
-            self._file.close()
+        assert self._writer is not None
+        self._writer.close()
+        self._output.close()
+        self._file.close()
         size = file_size(self._path)
         xxh64 = f"{self._sink.hash.intdigest():016x}"
         return FinishedShard(ONLY_SPLIT, self._order, self._path, self._rows, size, xxh64, 0, size)
 
     def abort(self) -> None:
         """Remove what was written."""
-        # Otherwise the garbage collector makes the writer write a footer to the removed file.
-        self._writer.is_open = False
+        if self._writer is not None:
+            # Otherwise the garbage collector makes it write a footer to the removed file.
+            self._writer.is_open = False
         self._file.abort()
 
 
@@ -324,16 +324,6 @@ def _rounded(batch: Batch) -> dict[str, ColumnStats]:
         if error := relative_error(pc.cast(batch.data.column(name), pa.float64()), exact):
             observed[name] = ColumnStats(max_relative_error=error)
     return observed
-
-
-@contextlib.contextmanager
-def _removed_on_error(file: _StageFile | WholeFile) -> Iterator[None]:
-    """Remove a file if an error leaves the block."""
-    try:
-        yield
-    except BaseException:
-        file.abort()
-        raise
 
 
 def checked_file_schema(staged: pa.Schema) -> pa.Schema:

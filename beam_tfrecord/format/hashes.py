@@ -40,11 +40,6 @@ def name_hash(name: str) -> int:
     return native.xxh64(name.encode("utf-8", "surrogatepass"), 0)
 
 
-def xxh64_text(value: int) -> str:
-    """Return a 64-bit hash as 16 hex digits."""
-    return f"{value:016x}"
-
-
 def sum_text(hashes: Iterable[int]) -> str:
     """Return the sum of 64-bit hashes, which their order does not change, as manifests hold it."""
     return f"{sum(hashes) % 2**64:016x}"
