@@ -11,7 +11,7 @@ import html
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from beam_tfrecord.errors import UsageError, did_you_mean
@@ -170,28 +170,3 @@ def rest_lines(rows: Sequence[Any], max_rows: int | None) -> list[str]:
     """Return the line with the number of rows beyond `max_rows`, if there are any."""
     more = len(rows[max_rows:]) if max_rows is not None else 0
     return [f"… and {more:,} more"] if more else []
-
-
-def outline(value: Mapping[str, Any], *, depth: int = 0) -> Iterator[tuple[int, str, str]]:
-    """Yield depth, label and text of every key of nested mappings; a mapping's text is empty."""
-    for key, item in value.items():
-        label = key.replace("_", " ")
-        if isinstance(item, Mapping) and item:
-            yield depth, label, ""
-            yield from outline(item, depth=depth + 1)
-        else:
-            yield depth, label, _text(key, item)
-
-
-def _text(key: str, value: Any) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return format_size(value) if key.endswith("bytes") else f"{value:,}"
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(key, item) for item in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_text(name, item)}" for name, item in value.items()) or "none"
-    return str(value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from beam_tfrecord.base.scratch import remove_scratch
-from beam_tfrecord.base.text import counted, format_seconds, format_size, outline
+from beam_tfrecord.base.text import counted, format_seconds, format_size
 from beam_tfrecord.cli.base import (
     BEAM_OPTIONS,
     INPUT_PATH,
@@ -59,9 +59,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# The parts of a plan that a dry run shows; with --verbose it shows all, with the steps.
 _RUNNER_NAME = next(option for option in WRITE_OPTIONS if option.keyword == "runner")
-_DRY_RUN = ("input", "order", "splits", "output", "runner", "settings", "job", "workers")
 
 
 @click.command(cls=BeamCommand, short_help="Write files or a database as a dataset.")
@@ -355,10 +353,12 @@ def _dry_run(inputs: list[str], output: str, **arguments: Any) -> None:
     from beam_tfrecord.jobs.settings import make_settings
 
     with readable(WriteOptions(inputs, output, **arguments)) as ready:
-        planned = describe(make_settings(ready))
+        planned, details = describe(make_settings(ready))
+    print_result("\n".join(f"{label}: {text}" for label, text in planned.lines()))
     if not LOGGER.isEnabledFor(logging.DEBUG):
-        planned = {key: planned[key] for key in _DRY_RUN if planned.get(key)}
-    print_result("\n".join(render(planned)))
+        details.pop("graph", None)
+    if details:
+        print_result(json.dumps(details, indent=2, ensure_ascii=False))
 
 
 def _start_only(inputs: list[str], output: str, template: str | None, **arguments: Any) -> None:
@@ -489,8 +489,3 @@ def _stage_summary(manifest: StageManifest, output: str, *, seconds: float) -> s
         f"extracted {rows} to {counted(len(manifest.files), 'file')} "
         f"({format_size(manifest.bytes)}) in {output} in {format_seconds(seconds)}"
     )
-
-
-def render(value: Mapping[str, Any]) -> list[str]:
-    """Return a nested mapping as lines of text, one for each key."""
-    return [f"{'  ' * depth}{label}: {text}".rstrip() for depth, label, text in outline(value)]

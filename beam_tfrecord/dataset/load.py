@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from beam_tfrecord.frameworks.torch import TorchDataset
     from beam_tfrecord.stats.statistics import Statistics
 
-# Number of rows to decode at a time when writing columns to memory-mapped files.
 # A notebook shows charts of datasets up to this size, which it reads.
 _SMALL_ROWS, _SMALL_BYTES, _THUMBNAILS, _HEAD = 100_000, 64 * 10**6, 8, 5
 

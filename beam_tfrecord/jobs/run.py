@@ -42,6 +42,7 @@ from beam_tfrecord.job_state.progress_files import watch
 from beam_tfrecord.job_state.worker_errors import forget_faults, machine_error, recorded_fault, stop
 from beam_tfrecord.jobs.existing_output import same_output
 from beam_tfrecord.jobs.fingerprint import State, begin, input_info, progress_of, remove_unmarked
+from beam_tfrecord.jobs.plan import Plan, plan_of
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.assemble import warn_of
@@ -376,23 +377,21 @@ def make_template(settings: Settings) -> None:
     _start(settings, Identity(), Listing(), {"started": now_text()})
 
 
-def describe(settings: Settings) -> dict[str, Any]:
-    """Return the plan of a job, and how its runner would run it, as JSON values.
+def describe(settings: Settings) -> tuple[Plan, dict[str, Any]]:
+    """Return the plan of a job, and as JSON values how its runner would run it.
 
     Nothing is started or written.
     """
-    from beam_tfrecord.jobs.plan import plan_of
-
     preflight(settings, waits=False)
     warn_of_output(settings)
     if settings.runs_in_steps:
         # The graph cannot be built here: it depends on what a separate pipeline finds out.
-        return plan_of(settings)
+        return plan_of(settings), {}
     launch = Launch(runs=False, modules=modules_of(settings))
     with launching(launch):
         _compose(settings, Identity(), Listing(), {})
     planned = plan_of(settings)
-    return {**planned, **start.describe(settings.runner, launch, tasks=planned["tasks"])}
+    return planned, start.describe(settings.runner, launch, tasks=planned["tasks"])
 
 
 def _check_runner(settings: Settings) -> None:

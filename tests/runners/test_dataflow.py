@@ -186,7 +186,8 @@ def test_a_dry_run_touches_nothing(cloud):
     assert cloud.service.requests == []
     assert before == {"trips-1.csv", "trips-2.csv"}
     assert [cloud.names(name) for name in ("out", "tmp")] == [set(), set()]
-    lines = {line.strip() for line in ran.stdout.splitlines()}
-    assert {"units: 2", "machine: n2-standard-4", "most allowed: 3"} <= lines
-    assert re.search(r"^  Read: BeginCutFiles, CutFiles, .*, ReadTask$", ran.stdout, re.M)
-    assert re.search(r"^    packages: beam_tfrecord-\S+\.whl$|packages: beam_tfrecord", ran.stdout)
+    assert ran.stdout.startswith("input: csv, 2 files, ")
+    found = json.loads(ran.stdout[ran.stdout.index("{") :])
+    assert found["workers"].items() >= {"machine": "n2-standard-4", "most_allowed": 3}.items()
+    assert {"CutFiles", "ReadTask"} <= set(found["graph"]["Read"])
+    assert found["job"]["packages"][0].startswith("beam_tfrecord-")

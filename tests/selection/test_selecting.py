@@ -249,8 +249,8 @@ def test_the_summary_and_the_dry_run_name_the_filter(table, tmp_path):
     run = CliRunner()
     words = [str(table), str(tmp_path / "out"), "--filter", "n < 100"]
     shown = run.invoke(cli, ["write", *words, "--dry-run"]).output
-    assert 'filter: "n" < 100' in shown
-    assert "rows not read: 2,750" in shown
+    assert "setting: --filter n < 100" in shown
+    assert "not read: 2,750 rows" in shown
     assert "wrote 100 of 3,000 rows" in run.invoke(cli, ["write", *words]).output
     stage = [str(table), str(tmp_path / "stage"), "--filter", "n < 100"]
     assert "extracted 100 of 3,000 rows" in run.invoke(cli, ["extract", *stage]).output
