@@ -118,11 +118,7 @@ def run_job(settings: JobSettings[M], progress: Progress | None) -> M:
         clear_leftovers(target, keep=job.directory if goes_on else None)
         if present is not None:
             return present
-        _live_jobs.append(job)
-        try:
-            _attempt(job, listing, held, progress)
-        finally:
-            _live_jobs.remove(job)
+        _attempt(job, listing, held, progress)
         clear_leftovers(target)
         output = settings.load_output()
         # The line of the caller of `write` or `extract`, which `takes` wraps.
@@ -154,11 +150,7 @@ def run_beside(settings: Settings, listing: Listing, progress: Progress | None) 
     target = settings.target
     job = _LiveJob(settings, identity, target.temporary(token))
     with storage.lease(target.directory, f".lock-{token}"):
-        _live_jobs.append(job)
-        try:
-            _attempt(job, listing, None, progress)
-        finally:
-            _live_jobs.remove(job)
+        _attempt(job, listing, None, progress)
         storage.remove_tree(job.directory)
     output, notes = settings.load_output(), settings.source.notes(listing.outlines)
     # Others may have appended since.
@@ -190,6 +182,7 @@ def _attempt(
     job: _LiveJob, listing: Listing, held: storage.Lease | None, progress: Progress | None
 ) -> None:
     """Run the pipelines of a job, and turn what ends them into an error for the user."""
+    _live_jobs.append(job)
     try:
         _run(job, listing, held, progress)
     except BaseException as error:
@@ -200,6 +193,7 @@ def _attempt(
         _LOGGER.debug("the job failed", exc_info=error)
         raise raised from None
     finally:
+        _live_jobs.remove(job)
         job.settings.source.release()
 
 
