@@ -131,6 +131,8 @@ def _is_shuffled(job: Job) -> bool:
 def _writer_of(job: Job) -> BlockWriter[Any] | StageWriter:
     if job.output == "stage":
         return StageWriter(job)
+    if job.layout.splits.needs_counts:
+        return HashWriter(job)
     if job.is_one_pass:
         return DirectWriter(job)
     if _is_shuffled(job):
@@ -345,24 +347,16 @@ def store_strata(batches: beam.PCollection[Batch], job: Job) -> None:
     _ = once | "StoreStrata" >> beam.FlatMap(_step(_store_strata, job), beam.pvalue.AsList(files))
 
 
-class _HashRows(beam.DoFn):
-    """Writes the hashes and classes of all rows to files."""
+class _HashRows(_WriteTasks):
+    """Writes the hashes and classes of all rows to files; tasks have no checkpoints."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def _add_batch(self, batch: Batch) -> Iterator[Any]:
+        assert self._writer is not None
+        return self._writer.add(batch)
 
-    def start_bundle(self) -> None:
-        self._writer = HashWriter(self._job)
-        self._add = Guarded(self._writer.add, self._job.directory)
-
-    def process(self, batch: Batch) -> Iterator[HashFile]:
-        yield from self._add(batch)
-
-    def finish_bundle(self) -> Iterator[Any]:
-        if not self._add.is_stopped():
-            with machine_faults(self._job.directory):
-                yield from map(in_global_window, self._writer.end_task())
-        del self._writer, self._add
+    def _end_task(self, *, is_complete: bool) -> Iterator[Any]:
+        assert self._writer is not None
+        return self._writer.end_task()
 
 
 def _store_strata(job: Job, _: bytes, files: Sequence[HashFile]) -> Iterable[Any]:

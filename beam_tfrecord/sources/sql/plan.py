@@ -64,7 +64,9 @@ def make_plan(
     relation = _relation(connection, options)
     if relation.where:
         _check_where(connection, relation)
-    found = _described(connection, relation)
+    advice = "correct --query, which has to be one SELECT"
+    with _with_advice(advice) if relation.table is None else contextlib.nullcontext():
+        found = connection.describe(relation)
     name = relation.table.name if relation.table else "query"
     by_name = _by_name(found, name)
     columns = _chosen(found, by_name, wanted_columns, options, name)
@@ -104,13 +106,6 @@ def _with_advice(advice: str) -> Iterator[None]:
         yield
     except UsageError as error:
         raise UsageError(f"{error.message}: {advice}") from error
-
-
-def _described(connection: Connection, relation: Relation) -> tuple[SqlColumn, ...]:
-    if relation.table is not None:
-        return connection.describe(relation)
-    with _with_advice("correct --query, which has to be one SELECT"):
-        return connection.describe(relation)
 
 
 def _check_where(connection: Connection, relation: Relation) -> None:
