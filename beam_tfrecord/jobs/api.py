@@ -188,9 +188,8 @@ def compact(
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.append import compact_dataset
 
-    options = {"runner": runner, "pipeline_options": pipeline_options}
     with display_of(progress) as display:
-        return compact_dataset(dataset, display, **options)
+        return compact_dataset(dataset, display, runner=runner, pipeline_options=pipeline_options)
 
 
 @_takes(_PlanCall)

@@ -39,8 +39,7 @@ def append_rows(call: AppendOptions, progress: Progress | None) -> Manifest:
     listing = _new_files(list_input(settings.source), jobs, target)
     if not listing.outlines:
         return manifest
-    run_beside(settings, listing, progress)
-    return Manifest.load(target.manifest)
+    return run_beside(settings, listing, progress)
 
 
 def compact_dataset(
@@ -60,8 +59,7 @@ def compact_dataset(
     settings = dataclasses.replace(
         settings, appends_to=manifest.origin, compacts=True, arguments=arguments
     )
-    run_beside(settings, list_input(settings.source), progress)
-    return Manifest.load(target.manifest)
+    return run_beside(settings, list_input(settings.source), progress)
 
 
 def _settings(

@@ -36,6 +36,7 @@ from beam_tfrecord.format.job_file import (
     WITHOUT_FUNCTIONS,
     add_to_job,
 )
+from beam_tfrecord.format.manifest import Manifest
 from beam_tfrecord.format.rejects import SAVED_FILE
 from beam_tfrecord.job_state.job import Identity, check_free
 from beam_tfrecord.job_state.progress_files import watch
@@ -136,7 +137,7 @@ def _check_not_empty(source: Source, listing: Listing) -> None:
         raise DataError(f"{path!r} is empty: check the program that writes it")
 
 
-def run_beside(settings: Settings, listing: Listing, progress: Progress | None) -> None:
+def run_beside(settings: Settings, listing: Listing, progress: Progress | None) -> Manifest:
     """Run a job that appends rows to the dataset at its target, or goes on with that job.
 
     Others may read the dataset, and append to it, at the same time: the lease is held at the end
@@ -158,6 +159,7 @@ def run_beside(settings: Settings, listing: Listing, progress: Progress | None) 
     if mine:
         # The line of the caller of `append`, which `takes` wraps.
         warn_of(target, output, settings.layout, notes, appended=mine[-1])
+    return output
 
 
 def warn_of_output(settings: JobSettings[Any]) -> None:

@@ -28,7 +28,7 @@ from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import Condition, naming, parse_filter
 
 REST = "rest"
-_NOT_NUMBERED = (
+NOT_NUMBERED = (
     "--sample needs rows with numbers, and these have none: read a table with an integer key, or "
     "pass --no-shuffle, which numbers the rows in the order of their key"
 )
@@ -184,11 +184,6 @@ def _by_kind(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {"fractions": (*shares.items(), *((name, left) for name in rest))}
 
 
-def refuse_unnumbered() -> None:
-    """Refuse a sample of rows without numbers."""
-    raise UsageError(_NOT_NUMBERED)
-
-
 def _share(sample: float | str) -> Fraction:
     text = str(sample).strip()
     try:
@@ -209,7 +204,7 @@ def _in_sample(origin: Origin | None, num_rows: int, share: Fraction, seed: int)
     So a smaller sample is a part of each larger one with the same seed.
     """
     if origin is None:
-        raise DataError(_NOT_NUMBERED)
+        raise DataError(NOT_NUMBERED)
     rows = np.arange(num_rows, dtype=np.int64)
     hashes = sort_keys_by_origin(origin, rows, num_rows, purpose_seed(seed, "sample"))
     is_in: BoolArray = hashes < np.uint64(int(share * 2**64))

@@ -38,7 +38,7 @@ from beam_tfrecord.errors import (
     UsageError,
 )
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
-from beam_tfrecord.selection.select import Selection, refuse_unnumbered
+from beam_tfrecord.selection.select import NOT_NUMBERED, Selection
 from beam_tfrecord.storage import absolute_path, is_remote
 
 T = TypeVar("T")
@@ -407,7 +407,7 @@ class Source(abc.ABC):
         by_file = itertools.groupby(ordered, key=lambda scan: scan.chunk.file.name)
         units = [unit for _, of_file in by_file for unit in self.units(list(of_file))]
         if self.selection is not None and self.selection.share < 1 and not self.numbers_rows(units):
-            refuse_unnumbered()
+            raise UsageError(NOT_NUMBERED)
         return units
 
     def schema(self, scans: Sequence[Scan] | None = None) -> pa.Schema:
