@@ -193,7 +193,7 @@ def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
     def fail(*_):
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(publishing, "dump_job", fail)
+    monkeypatch.setattr("beam_tfrecord.publish.publication.dump_job", fail)
     # Of text that is not known nothing is kept for another attempt.
     with pytest.raises(StorageError, match="nothing was published"):
         bt.write(trips, output, map=eval("lambda row: row"), shards=3, overwrite=True)
