@@ -25,7 +25,9 @@ from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json
 from beam_tfrecord.format.generations import Count, Generation, check_names
 from beam_tfrecord.format.hashes import parse_sealed
+from beam_tfrecord.format.job_file import JOB_NAME
 from beam_tfrecord.format.manifest import MANIFEST_NAME, manifest_text, sealed
+from beam_tfrecord.format.rejects import REJECTS_FILE
 from beam_tfrecord.storage import absolute_path, is_web
 
 SCHEMA_KEY = b"beam_tfrecord.schema"
@@ -274,9 +276,10 @@ def stage_files(path: str | os.PathLike[str], manifest: StageManifest) -> list[s
 
 
 def stage_names(manifest_file: str) -> set[str]:
-    """Return the names of the files that the manifest of a stage lists; empty for other files."""
+    """Return the names of the files of a stage, given its manifest; empty for other files."""
     try:
-        return {file.path for file in StageManifest.load(manifest_file).files}
+        files = StageManifest.load(manifest_file).files
+        return {JOB_NAME, REJECTS_FILE, *(file.path for file in files)}
     except BeamTFRecordError:
         return set()
 
