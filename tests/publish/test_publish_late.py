@@ -203,3 +203,14 @@ def test_a_job_that_fails_while_it_publishes_leaves_no_shards_of_its_own(
     bt.write(trips, output, shards=4, overwrite=True)
     assert len(list(output.glob("*.tfrecord"))) == 4
     assert bt.verify(output).faults == ()
+
+
+def test_verify_takes_files_of_a_job_that_publishes_for_no_fault(tmp_path):
+    bt.write([{"id": 1}], tmp_path / "out")
+    name = "data-g2-00000-of-00001.tfrecord"
+    (tmp_path / "out" / ".tmp-abc").mkdir()
+    Note((("shard-1", name, 3),), (), frozenset()).save(str(tmp_path / "out" / ".tmp-abc"))
+    (tmp_path / "out" / name).write_text("abc")
+    found = bt.verify(tmp_path / "out")
+    assert found.ok
+    assert [note.split()[0] for note in found.notes] == [name]

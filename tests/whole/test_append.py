@@ -15,7 +15,6 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
-from beam_tfrecord.publish.publication import Note
 from tests.helpers.effort import WHOLE
 from tests.helpers.lazy import Lazy
 
@@ -243,17 +242,6 @@ def test_what_has_no_rows_to_append_to(tmp_path, case):
     with pytest.raises(BeamTFRecordError, match=r"write a dataset of all rows|nothing can be app"):
         bt.append(second, tmp_path / "out")
     assert files(tmp_path / "out") == made
-
-
-def test_verify_takes_files_of_a_job_that_publishes_for_no_fault(tmp_path):
-    bt.write(days(tmp_path, 1), tmp_path / "out")
-    name = "data-g2-00000-of-00001.tfrecord"
-    (tmp_path / "out" / ".tmp-abc").mkdir()
-    Note((("shard-1", name, 3),), (), frozenset()).save(str(tmp_path / "out" / ".tmp-abc"))
-    (tmp_path / "out" / name).write_text("abc")
-    found = bt.verify(tmp_path / "out")
-    assert found.ok
-    assert [note.split()[0] for note in found.notes] == [name]
 
 
 def _append(path, output):
