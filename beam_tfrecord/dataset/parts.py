@@ -37,7 +37,7 @@ from beam_tfrecord.storage import is_remote
 Item = TypeVar("Item")
 SomeRows = TypeVar("SomeRows", bound=Rows)
 
-_MOST_PLACES = 65_536  # of a period of a mixture
+_MOST_PERIOD_ROWS = 65_536  # of a period of a mixture
 _EDGE = r"(-?\d+|-?\d+(?:\.\d+)?%)?"
 _TERM = re.compile(rf"([^\[\]\s]+)(?:\[{_EDGE}:{_EDGE}\])?", re.ASCII)
 _NOTHING = ("missing",)
@@ -52,7 +52,7 @@ class _Part(NamedTuple):
 
 
 class PartFiles(IndexedShards):
-    """A reader of parts of shards, of any datasets whose columns are alike."""
+    """A reader of parts of shards, of any datasets with equal columns."""
 
     def __init__(
         self, schema: Schema, files: Sequence[ShardFiles], parts: Mapping[Shard, _Part]
@@ -237,7 +237,8 @@ def _joined_schema(first: Rows, other: Rows) -> Schema:
             if here != there:
                 raise UsageError(
                     f"column {name!r} is {here!s:.80} in {first.directory!r} but {there!s:.80} in "
-                    f"{other.directory!r}: choose columns= that are alike, or write one anew"
+                    f"{other.directory!r}: choose columns with equal types (columns=), or write "
+                    "one of them again"
                 )
     features = []
     for feature in first.schema.features:
@@ -295,7 +296,7 @@ def counts_of(weights: Mapping[Any, Any]) -> tuple[int, ...]:
     shares = {path: _share(str(path), weight) for path, weight in weights.items()}
     total = sum(shares.values())
     places = (share / total for share in shares.values())
-    period = min(_MOST_PLACES, math.lcm(*(of.denominator for of in places)))
+    period = min(_MOST_PERIOD_ROWS, math.lcm(*(of.denominator for of in places)))
     for path, share in shares.items():
         if share * period < total:
             where = f"one row in {period:,}"
@@ -308,7 +309,7 @@ def _share(path: str, weight: Any) -> Fraction:
         if (share := Fraction(str(weight))) > 0:
             return share
     raise UsageError(
-        f"weight {weight!r:.40} of {path!r} is no number above 0: correct it, or leave it out"
+        f"weight {weight!r:.40} of {path!r} is not a positive number: correct it, or leave it out"
     )
 
 
@@ -321,7 +322,9 @@ def _first_order(rows: Rows, seed: int) -> Order:
 def _rows_of(name: str, steps: int, batch_size: int | None, least: int = 1) -> int:
     """Return the number of rows of so many steps."""
     if steps < least or batch_size is None or batch_size < 1:
-        raise UsageError(f"{name}= counts steps of all ranks: pass batch_size=, too, both above 0")
+        raise UsageError(
+            f"{name}= counts steps of all ranks: also pass batch_size=: both must be positive"
+        )
     return steps * batch_size
 
 

@@ -1,8 +1,8 @@
-"""Finds the limits of splits by counting all rows: shares of each class, or numbers of rows.
+"""Finds the hash limits of splits from counts of all rows, of each class or of all together.
 
 A first pass over the input writes the hash and the class of every row to *hash files*, sorted by
-hash. One worker then goes once through the hashes of all files in ascending order, and sees where
-each class has the rows that a split is to have. Rows of equal hash stay together.
+hash. One worker then goes once through the hashes of all files in ascending order, and finds the
+hash at which each class has enough rows for a split. Rows of equal hash stay together.
 
 A hash file has an entry of 14 bytes for each pair of hash and class: the hash (le64), the number of
 the class in the file (le16), and the number of rows (le32).

@@ -1,7 +1,7 @@
 """Appends the rows of new input to a dataset, with the settings that the dataset was written with.
 
 ``job.json`` holds these settings and the listed input files of every generation. So the same
-command takes only the files that are new, and nothing if there are none.
+command appends only the files that are new.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def append_rows(call: AppendOptions, progress: Progress | None) -> Manifest:
     if not settings.source.is_stable:
         raise UsageError(
             "append takes files, of which it knows which ones the dataset has: extract the new "
-            "rows of a database to a directory (beam-tfrecord extract), and append that"
+            "rows to a directory (beam-tfrecord extract), and append that"
         )
     listing = _new_files(list_input(settings.source), jobs, target)
     if not listing.outlines:
@@ -96,7 +96,7 @@ def _settings(
             "rows"
         )
     layout = settings.layout
-    # Counting the new rows would give them other limits.
+    # Counting the new rows would change the limits of the splits.
     splits = dataclasses.replace(layout.splits, strata=manifest.strata)
     return dataclasses.replace(
         settings,
@@ -127,6 +127,8 @@ def _new_files(listing: Listing, jobs: Sequence[Mapping[str, Any]], target: Targ
             )
     outlines = tuple(file for file, before, _ in pairs if before is None)
     if outlines and listing.sent is None:
-        raise UsageError("the input has too many files to tell which are new: name the new ones")
+        raise UsageError(
+            "the input has too many files to tell which are new: pass only the new ones"
+        )
     sent = tuple(file for file in listing.sent or () if listed_file(file)[0] not in known)
     return Listing(outlines, sum(file.bytes for file in outlines), sent)

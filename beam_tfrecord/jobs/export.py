@@ -45,10 +45,10 @@ from beam_tfrecord.storage import (
 )
 
 FORMATS = ("parquet", "csv", "jsonl", "images")
-# Names what the files of a directory are made from; it is written before the first of them.
+# Records dataset, format and columns of the files; it is written before the first of them.
 _MARKER = ".export.json"
 _UNFINISHED = ".part"
-_ROWS_AT_ONCE = 1024
+_BATCH_ROWS = 1024
 # NaN and the infinities as Python's json and the reader of this package have them.
 _JSON = json.JSONEncoder(ensure_ascii=False, default=json_value)
 _CLASS_COLUMNS, _PATH = ("label_name", "label"), "path"
@@ -67,10 +67,10 @@ def export(
     """Convert a dataset back to Parquet, CSV or JSON Lines, or to image files in class folders.
 
     Each shard becomes one file, such as ``train-00000-of-00008.csv``, which appears only once it is
-    complete. The same call again continues an export that was stopped, and does nothing after its
-    end. Images become ``train/<class>/<name>``, with their bytes unchanged. The class is the column
-    ``label_name`` or else ``label``, and the name is that of the file in ``path``; without such a
-    name it is the number of the shard and of the row.
+    complete. The same call again continues an export that was stopped, and does nothing once it is
+    complete. Images become ``train/<class>/<name>``, with their bytes unchanged. The class is the
+    column ``label_name`` or else ``label``, and the name is that of the file in ``path``; without
+    such a name it is the number of the shard and of the row.
 
     Args:
         path: Path of the dataset, which all workers can read: anything that `load` opens.
@@ -87,7 +87,7 @@ def export(
     Raises:
         UsageError: There is no such dataset, split, column or format, or the format cannot hold a
             column.
-        TargetExists: The output holds something else than files of this export.
+        TargetExists: The output holds something other than files of this export.
         DataError: A shard is damaged, or two images have the same name.
     """
     location, directory = absolute_path(path), directory_target(output).directory
@@ -109,7 +109,7 @@ def export(
             with pipeline(runner, options=pipeline_options) as root:
                 _ = root | beam.Create(parts) | beam.Reshuffle() | "Export" >> beam.ParDo(step)
         if to == "images":
-            _check_different([os.path.join(directory, name) for name in files.values()])
+            _check_unique_names([os.path.join(directory, name) for name in files.values()])
     return sum(dataset.manifest.splits[name].examples for name in chosen)
 
 
@@ -127,16 +127,16 @@ def _opened(path: str, to: str, columns: Sequence[str] | None) -> Dataset:
     if to == "parquet":
         checked_file_schema(staged_schema(arrow))
     for field in arrow if to != "parquet" else ():
-        if not _is_held(field, to):
-            cure = "take --to parquet, or name the others with --columns"
+        if not _can_hold(field, to):
+            cure = "use --to parquet, or list only the other columns in --columns"
             raise UsageError(
                 f"column {field.name!r} is {type_text(field.type)}, which {to} cannot hold: {cure}"
             )
     return dataset
 
 
-def _is_held(field: pa.Field, to: str) -> bool:
-    """Return whether a format has text for the values of a column that this package reads back."""
+def _can_hold(field: pa.Field, to: str) -> bool:
+    """Return whether a format can hold a column without loss."""
     arrow, types = field.type, pa.types
     if to == "images":
         return is_binary(arrow) is (field.name == IMAGE)
@@ -147,7 +147,7 @@ def _is_held(field: pa.Field, to: str) -> bool:
         return not (types.is_nested(arrow) or is_extension or types.is_float16(arrow))
     if is_extension or types.is_time(arrow):
         return arrow in (pa.uuid(), pa.time64("us"))
-    return all(_is_held(arrow.field(number), to) for number in range(arrow.num_fields))
+    return all(_can_hold(arrow.field(number), to) for number in range(arrow.num_fields))
 
 
 def _claim(directory: str, facts: bytes) -> frozenset[str]:
@@ -165,7 +165,7 @@ def _claim(directory: str, facts: bytes) -> frozenset[str]:
 
 
 def _file_name(dataset: Dataset, to: str, split: str, number: int) -> str:
-    """Return the name of the file of a shard; for images, of the hidden list of their names."""
+    """Return the name of the file of a shard; for images, of the hidden list of names."""
     name = f"{split}-{number:05d}-of-{len(dataset.manifest.splits[split].shards):05d}"
     return f".{name}.json" if to == "images" else f"{name}.{to}"
 
@@ -249,18 +249,18 @@ def _write_table(rows: Iterator[Any], schema: pa.Schema, file: WholeFile, to: st
 
 def _write_jsonl(rows: Iterator[pa.RecordBatch], schema: Schema, file: WholeFile) -> None:
     for batch in rows:
-        for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-            some = python_rows(batch.slice(start, _ROWS_AT_ONCE))
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            some = python_rows(batch.slice(start, _BATCH_ROWS))
             lines = map(_JSON.encode, with_short_floats(some, schema))
             file.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def _check_different(lists: Iterable[str]) -> None:
+def _check_unique_names(lists: Iterable[str]) -> None:
     """Raise `DataError` if two images have the same name in the lists of a finished export."""
     counts = collections.Counter(name for path in lists for name in json.loads(read_bytes(path)))
     for name, count in counts.most_common(1):
         if count > 1:
             raise DataError(
-                f"{count} images have the name {name!r}, and only one is there: export to another "
+                f"{count} images have the name {name!r}, so only one was kept: export to another "
                 "directory with --columns image,label, which numbers the files"
             )

@@ -1,8 +1,8 @@
 """Publishes the shards of a job as one more generation of a dataset that readers may have open.
 
-Several jobs may append at once, and none encodes its rows anew: each takes the next free number,
-names its shards by it, and replaces the manifest that it read. If the manifest changed since, it
-reads it again (see `publish.transaction.put_beside`).
+Several jobs may append at once, and none has to encode its rows again: each takes the next free
+number, names its shards by it, and replaces the manifest that it read. If the manifest changed
+since, it reads it again (see `publish.transaction.put_beside`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from beam_tfrecord.publish.publication import Publication
 from beam_tfrecord.publish.transaction import clear_published, finish_publishing, put_beside
 from beam_tfrecord.storage import Lease, list_names, status
 
-# More tries than jobs that append at once.
-_MOST_TRIES = 1000
+# More than the jobs that append at once.
+_MOST_ATTEMPTS = 1000
 _MARKED_JOB = re.compile(r"job-g(\d+)\.json$")
 # What the rows of all generations of a dataset have in common, by name in the manifest.
-_FIXED = ("order", "seed", "compression", "key", "group", "split_by")
+_SHARED_SETTINGS = ("order", "seed", "compression", "key", "group", "split_by")
 
 
 def append_to_dataset(
@@ -56,7 +56,7 @@ def append_to_dataset(
     """
     target = job.target
     rejects = join_rejects(tally.reject_files, os.path.join(job.directory, SAVED_FILE))
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MOST_ATTEMPTS):
         # Before the manifest is read, so that an older version never replaces a newer one.
         entry = status(target.manifest)
         if entry is None:
@@ -82,13 +82,13 @@ def append_to_dataset(
         else:
             _check_inputs(target, jobs, info)
             if new.examples:
-                check_alike(before, new)
+                check_compatible(before, new)
             manifest = before.with_appended(new, made.job_names)
         made = dataclasses.replace(made, manifest_text=checked_text(manifest))
         if put_beside(made, lease, entry.version):
             _clean(job, lease)
             return [name for name, _ in named]
-    raise StorageError(f"{target.manifest!r} changes all the time: run the same command again")
+    raise StorageError(f"{target.manifest!r} keeps changing: run the same command again")
 
 
 def _compacted(
@@ -98,8 +98,8 @@ def _compacted(
     target = made.job.target
     if (new.examples, new.content) != (before.examples, before.content):
         raise TargetExists(
-            f"rows were appended to {target.output!r} meanwhile, or it is damaged: nothing was "
-            "compacted: run the same command again, or verify"
+            f"rows were appended to {target.output!r} during the job, or it is damaged: nothing "
+            "was compacted: run the same command again, or check it with verify"
         )
     prefix = prefix_of(target.manifest)
     rejects = [name for one in before.generations for name in one.names(prefix)[1:]]
@@ -126,7 +126,7 @@ def jobs_of(target: Target, manifest: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def _clean(job: Job, lease: Lease) -> None:
-    """Remove what dead jobs and earlier tries have left; called once the manifest is new.
+    """Remove what dead jobs and earlier attempts left; call it only after the manifest is replaced.
 
     Before, another try could still replace the manifest, and would name files that are gone.
     """
@@ -148,7 +148,7 @@ def _check_inputs(
     if both := [file[0] for file in map(tuple, info.get(INPUTS, ())) if file in taken]:
         raise TargetExists(
             f"another job has appended {listed(both)} to {target.output!r} in the meantime: run "
-            "the same command again, which takes the others"
+            "the same command again, which appends the other files"
         )
 
 
@@ -162,18 +162,24 @@ def _next_mark(target: Target, manifest: Manifest) -> str:
     return f"-g{max(numbers, default=1) + 1}"
 
 
-def check_alike(dataset: Manifest, rows: Manifest) -> None:
+def check_compatible(dataset: Manifest, rows: Manifest) -> None:
     """Check that rows fit a dataset: their features, order and splits.
 
     Raises:
         DataError: They do not.
     """
-    facts = [(name, getattr(dataset, name), getattr(rows, name)) for name in _FIXED]
+    facts = [(name, getattr(dataset, name), getattr(rows, name)) for name in _SHARED_SETTINGS]
     for feature in dataset.schema.features:
         other = next((of for of in rows.schema.features if of.name == feature.name), None)
-        facts.append((f"column {feature.name!r}", _facts(feature), other and _facts(other)))
+        facts.append(
+            (
+                f"column {feature.name!r}",
+                _type_and_storage(feature),
+                other and _type_and_storage(other),
+            )
+        )
         if other and other.nullable and not feature.nullable:
-            facts.append((f"column {feature.name!r}", "a value in every row", "rows without one"))
+            facts.append((f"column {feature.name!r}", "never null", "sometimes null"))
         if other and other.labels not in ((), feature.labels):
             raise DataError(
                 f"nothing was appended: the classes of {feature.name!r} are "
@@ -187,11 +193,11 @@ def check_alike(dataset: Manifest, rows: Manifest) -> None:
         others = f" ({counted(len(differing) - 1, 'more difference')})" if differing[1:] else ""
         raise DataError(
             f"nothing was appended: {what} is {_text(old)} in the dataset, and {_text(new)} in the "
-            f"new rows{others}: make them alike, or write a dataset of all rows"
+            f"new rows{others}: make them equal, or write a dataset of all rows"
         )
 
 
-def _facts(feature: Feature) -> str:
+def _type_and_storage(feature: Feature) -> str:
     store = "" if feature.store == "auto" else f" stored as {feature.store}"
     return f"{feature.type}{store}"
 

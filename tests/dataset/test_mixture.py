@@ -197,7 +197,7 @@ def wrong_mixes(paths, directory):
     pq.write_table(pa.table({"id": [1]}), directory / "rows.parquet")
     make_dataset(directory / "two", pa.table({"id": [1, 2]}), splits={"x": [0], "y": [1]})
     for weight in (0, -1, "x", float("nan"), True, "1/0", None):
-        yield {**a, paths[1]: weight}, {}, f"weight {weight!r} of '.*/1' is no number above 0"
+        yield {**a, paths[1]: weight}, {}, f"weight {weight!r} of '.*/1' is not a positive number"
     yield {}, {}, "mix needs a dict of paths and weights"
     yield [paths[0]], {}, "mix needs a dict of paths and weights"
     yield {paths[0]: 1, paths[1]: 1e-6}, {}, "the weight of '.*/1' is below one row in 65,536"
