@@ -207,7 +207,7 @@ def wrong_mixes(paths, directory):
     yield {**a, directory / "rows.parquet": 1}, {}, "rows of Parquet files can only be read one aft"
     yield {**a, directory / "two": 1}, {}, "these are the rows of the splits x, y: choose one"
     yield {**a, paths[0] + "/": 1}, {}, "two paths have the same rows: pass one of them"
-    yield b, {"steps": 9}, "steps= counts steps of all ranks: pass batch_size=, too"
+    yield b, {"steps": 9}, "steps= counts steps of all ranks: also pass batch_size="
     yield b, {"steps": 0, **c}, "steps= counts steps of all ranks"
     yield b, {"steps": 9, "until": "all", **c}, "steps and until both say where an epoch ends"
     yield b, {"until": "last"}, "until 'last' is unknown: pass 'first' or 'all', or steps="

@@ -152,8 +152,13 @@ def test_loaders_read_several_in_the_order_of_one(places):
 
 
 DIFFERENT = {
-    "column 'text' is string in '.*' but missing in '.*': choose columns with equal types": {"id": [1]},
-    "column 'id' is int64 in '.*' but double in '.*': choose columns with equal types": {"id": [1.0], "text": [""]},
+    "column 'text' is string in '.*' but missing in '.*': choose columns with equal types": {
+        "id": [1]
+    },
+    "column 'id' is int64 in '.*' but double in '.*': choose columns with equal types": {
+        "id": [1.0],
+        "text": [""],
+    },
 }
 
 
