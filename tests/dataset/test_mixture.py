@@ -212,7 +212,7 @@ def wrong_mixes(paths, directory):
     yield b, {"steps": 9, "until": "all", **c}, "steps and until both say where an epoch ends"
     yield b, {"until": "last"}, "until 'last' is unknown: pass 'first' or 'all', or steps="
     yield b, {"seed": -1}, "seed -1 is out of range"
-    yield a, {"since": (2, old), "seed": 1}, "since= counts steps of all ranks: pass batch"
+    yield a, {"since": (2, old), "seed": 1}, "since= counts steps of all ranks: also pass batch"
     yield a, {"since": (2, old), **c}, "the earlier mixture has another seed: pass seed=1"
     for since in (3, (3, bt.load(paths[0]))):
         yield a, {"since": since, **c}, "since needs steps and the mixture that delivered them"
