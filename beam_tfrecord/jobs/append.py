@@ -29,7 +29,7 @@ def append_rows(call: AppendOptions, progress: Progress | None) -> Manifest:
     """Append the rows of new input files to a dataset; see `beam_tfrecord.append`."""
     target = directory_target(call.output)
     manifest = Manifest.load(target.manifest)
-    jobs = list(jobs_of(target, manifest))
+    jobs = _known_jobs(target, manifest)
     settings = _settings(call, target, manifest, jobs[0])
     if not settings.source.is_stable:
         raise UsageError(
@@ -50,9 +50,15 @@ def compact_dataset(
     manifest = Manifest.load(target.manifest)
     if not manifest.appended:
         return manifest
-    arguments = next(jobs_of(target, manifest)).get(ARGUMENTS, {})
-    names = ("shuffle", "key", "seed", "compression", "shard_size")
-    same = {name: arguments[name] for name in names if name in arguments}
+    arguments = _known_jobs(target, manifest)[0].get(ARGUMENTS, {})
+    # A pipeline leaves no arguments.
+    same = {
+        "shuffle": manifest.order == "shuffled",
+        "key": manifest.key,
+        "seed": manifest.seed,
+        "compression": manifest.compression,
+        "shard_size": arguments.get("shard_size"),
+    }
     settings = make_settings(
         WriteOptions(target.directory, target.directory, from_="tfrecord", **same, **options)
     )
@@ -60,6 +66,18 @@ def compact_dataset(
         settings, appends_to=manifest.origin, compacts=True, arguments=arguments
     )
     return run_beside(settings, list_input(settings.source), progress)
+
+
+def _known_jobs(target: Target, manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the ``job.json`` of each generation; refuse a dataset that has lost one."""
+    jobs = list(jobs_of(target, manifest))
+    if not all(jobs):
+        name = manifest.generations[jobs.index({})].names("")[0]
+        raise UsageError(
+            f"{target.path(name)!r} is missing or damaged, so nobody knows which files the dataset "
+            "has: restore it, or write a dataset of all rows"
+        )
+    return jobs
 
 
 def _settings(

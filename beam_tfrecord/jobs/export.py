@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from beam_tfrecord.base.text import listed
 from beam_tfrecord.check.show import with_short_floats
 from beam_tfrecord.dataset.load import Dataset, load
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
@@ -94,7 +95,12 @@ def export(
     if to not in FORMATS:
         raise UsageError(f"cannot export to {to!r}: choose {', '.join(FORMATS)}")
     dataset = _opened(location, to, columns)
-    chosen = load(location, split=split).split_names
+    if split not in (None, *dataset.split_names):
+        raise UsageError(
+            f"there is no split {split!r:.80} to export: leave --split out, or choose one of "
+            f"{listed(dataset.split_names)}"
+        )
+    chosen = dataset.split_names if split is None else (split,)
     facts = {"content": dataset.content, "to": to, "columns": dataset.schema.names}
     make_directory(directory)
     with lease(directory):

@@ -155,11 +155,12 @@ def _check_inputs(
 def _next_mark(target: Target, manifest: Manifest) -> str:
     """Return a mark for the names of the next generation that no generation and no try has.
 
-    A number is not given twice, even if the files of a try that failed were removed.
+    A number is not given twice, even if the files of a try that failed were removed. It has leading
+    zeros, because files are read in the order of their names.
     """
     names = (*list_names(target.directory), *manifest.names(prefix_of(target.manifest)))
     numbers = [int(found[1]) for name in names if (found := _MARKED_JOB.search(name))]
-    return f"-g{max(numbers, default=1) + 1}"
+    return f"-g{max(numbers, default=1) + 1:05d}"
 
 
 def check_compatible(dataset: Manifest, rows: Manifest) -> None:

@@ -103,7 +103,7 @@ class Publication:
 
 
 def marked(name: str, mark: str) -> str:
-    """Return the name of a file of appended rows, such as ``job-g2.json`` for ``job.json``."""
+    """Return the name of a file of appended rows, such as ``job-g00002.json`` for ``job.json``."""
     stem, suffix = os.path.splitext(name)
     return f"{stem}{mark}{suffix}"
 

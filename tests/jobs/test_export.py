@@ -199,3 +199,5 @@ def test_the_command_line(tmp_path):
     result = run(*words, "--split", "train")
     assert (result.exit_code, result.stderr.strip()[:15]) == (0, "exported 8 rows")
     assert run("export", tmp_path / "a", tmp_path / "out", "--to", "jsonl").exit_code == 2
+    result = run(*words, "--split", "train[:2]")
+    assert (result.exit_code, "no split 'train[:2]' to export" in result.stderr) == (2, True)

@@ -115,6 +115,16 @@ def test_compact_writes_the_bytes_of_one_write(tmp_path):
 
 
 @pytest.mark.slow
+def test_compact_keeps_the_order_of_a_pipeline(tmp_path):
+    for day, path in enumerate(days(tmp_path, 10, rows=5)):
+        sink = bt.WriteToTFRecord(f"{tmp_path}/out/", shuffle=False, append=day > 0)
+        with bt.pipeline() as root:
+            root | bt.ReadFromCsv(path) | sink
+    bt.compact(tmp_path / "out")
+    assert [row["id"] for row in bt.load(tmp_path / "out")] == list(range(50))
+
+
+@pytest.mark.slow
 def test_rejects_of_every_generation_are_kept(tmp_path):
     bt.write(days(tmp_path, 1)[0], tmp_path / "out")
     for number in range(2):
@@ -218,6 +228,16 @@ def wrong_dataset(tmp_path_factory):
     bt.write(directory / "day0.csv", directory / "out", splits=SPLITS)
     os.utime(directory / "day0.csv", (1, 1))
     return directory, files(directory / "out")
+
+
+def test_a_dataset_that_lost_the_names_of_its_input_takes_no_more(tmp_path):
+    first, second, _ = days(tmp_path)
+    bt.write(first, tmp_path / "out")
+    bt.append(second, tmp_path / "out")
+    (tmp_path / "out" / "job-g00002.json").unlink()
+    for job in (lambda: bt.append(second, tmp_path / "out"), lambda: bt.compact(tmp_path / "out")):
+        with pytest.raises(BeamTFRecordError, match="job-g00002.json' is missing or damaged"):
+            job()
 
 
 @pytest.mark.parametrize("case", ["dedup", "opaque", "replaced"])
