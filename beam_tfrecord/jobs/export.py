@@ -29,6 +29,7 @@ from beam_tfrecord.format.stage import staged_schema, to_file
 from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.headers import describe
 from beam_tfrecord.job_state.job import directory_target
+from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.loading.batches import IMAGE
 from beam_tfrecord.loading.value_text import json_value
 from beam_tfrecord.runners.start import pipeline
@@ -198,8 +199,8 @@ class _ExportShard(beam.DoFn):
         split, number = part
         files, names = self._dataset.files, self._dataset.schema.names
         rows = files.batches([self._dataset.manifest.splits[split].shards[number]], names)
-        name = _file_name(self._dataset, self._to, split, number)
-        with WholeFile(os.path.join(self._directory, name)) as file:
+        path = os.path.join(self._directory, _file_name(self._dataset, self._to, split, number))
+        with machine_faults(path), WholeFile(path) as file:
             if self._to == "images":
                 file.write(json.dumps(list(self._images(rows, split, number))).encode())
             elif self._to == "jsonl":

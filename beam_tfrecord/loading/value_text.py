@@ -8,6 +8,7 @@ import decimal
 import itertools
 import json
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -75,7 +76,8 @@ def _scalar(value: Any) -> Any:
         microseconds = value // datetime.timedelta(microseconds=1)
         return _duration(microseconds, _MICROSECONDS)
     if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
+        # Readers of milliseconds refuse microseconds.
+        return re.sub(r"(\.\d{3})000", r"\1", value.isoformat())
     if isinstance(value, np.timedelta64):
         unit, step = np.datetime_data(value.dtype)
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)

@@ -36,6 +36,7 @@ TIMES = pa.table(
     {
         'a "day",': pa.array([datetime.date(1969, 12, 31), None]),
         "ns": pa.array([1, None], pa.timestamp("ns")),
+        "ms": pa.array([1, None], pa.timestamp("ms")),
         "zoned": pa.array([1, None], pa.timestamp("us", "Europe/Berlin")),
         "time": pa.array([datetime.time(1, 2, 3, 4), None]),
         "price": pa.array([decimal.Decimal("1.50"), None]),
