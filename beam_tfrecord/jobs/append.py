@@ -46,8 +46,7 @@ def compact_dataset(
     dataset: str | os.PathLike[str], progress: Progress | None, **options: Any
 ) -> Manifest:
     """Write all generations of a dataset as one; see `beam_tfrecord.compact`."""
-    target = directory_target(dataset)
-    manifest = Manifest.load(target.manifest)
+    target, manifest = directory_target(dataset), Manifest.load(dataset)
     if not manifest.appended:
         return manifest
     arguments = _known_jobs(target, manifest)[0].get(ARGUMENTS, {})

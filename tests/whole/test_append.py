@@ -236,7 +236,7 @@ def test_a_dataset_that_lost_the_names_of_its_input_takes_no_more(tmp_path):
     bt.append(second, tmp_path / "out")
     (tmp_path / "out" / "job-g00002.json").unlink()
     for job in (lambda: bt.append(second, tmp_path / "out"), lambda: bt.compact(tmp_path / "out")):
-        with pytest.raises(BeamTFRecordError, match="job-g00002.json' is missing or damaged"):
+        with pytest.raises(BeamTFRecordError, match=r"job-g00002\.json' is missing or damaged"):
             job()
 
 
