@@ -133,8 +133,18 @@ def _unlabelled(schema: Schema) -> Schema:
 
 def _new_files(listing: Listing, jobs: Sequence[Mapping[str, Any]], target: Target) -> Listing:
     """Return the listed files that no generation of a dataset has."""
-    known = {file[0]: file for job in jobs for file in job.get(INPUTS, ())}
-    pairs = [(file, known.get((now := listed_file(file))[0]), now) for file in listing.outlines]
+    known: dict[Any, Sequence[Any]] = {
+        tuple(file): file for job in jobs for file in job.get(INPUTS, ())
+    }
+    known |= {file[0]: file for file in known.values() if len(file) == 4}
+    packs = [file for file in known.values() if len(file) > 4]
+    pairs = []
+    for file in listing.outlines:
+        now = listed_file(file)
+        before = known.get(tuple(now)) or known.get(now[0])
+        if before is None and file.last:
+            _check_apart(file.path, now, packs)
+        pairs.append((file, before, now))
     for file, before, now in pairs:
         if before not in (None, now):
             raise TargetExists(
@@ -147,5 +157,16 @@ def _new_files(listing: Listing, jobs: Sequence[Mapping[str, Any]], target: Targ
         raise UsageError(
             "the input has too many files to tell which are new: pass only the new ones"
         )
-    sent = tuple(file for file in listing.sent or () if listed_file(file)[0] not in known)
+    new = {tuple(listed_file(file)) for file in outlines}
+    sent = tuple(file for file in listing.sent or () if tuple(listed_file(file)) in new)
     return Listing(outlines, sum(file.bytes for file in outlines), sent)
+
+
+def _check_apart(directory: str, now: Sequence[Any], packs: Sequence[Sequence[Any]]) -> None:
+    """Check that a pack of files lies before or after those that a dataset has, by path."""
+    for first, *_, last in packs:
+        if now[0] <= last and first <= now[-1]:
+            raise TargetExists(
+                f"{directory!r} has files that the dataset has, and append cannot tell which ones "
+                "are new or changed: put the new ones in a directory of their own, and append that"
+            )

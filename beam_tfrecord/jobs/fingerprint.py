@@ -103,15 +103,18 @@ def _listed(file: InputFile) -> dict[str, Any]:
 def listed_file(file: InputFile) -> list[Any]:
     """Return what tells whether a dataset has the rows of a file: path, bytes, version, digest.
 
-    Data in memory has its digest as path. A pack of files has the path of its first one.
+    Data in memory has its digest as path. A pack of files has the paths of its first and last one.
     """
+    if file.last:
+        first, last = (os.path.join(file.path, name) for name in (file.name, file.last))
+        return [first, file.bytes, file.version, file.digest, last]
     path = file.digest if file.inside == 1 and file.digest else file.path
     return [path, file.bytes, file.version, file.digest]
 
 
 def time_text(listed: Sequence[Any]) -> str:
     """Return size and time of a result of `listed_file`, for messages."""
-    _, nbytes, version, _ = listed
+    nbytes, version = listed[1:3]
     when = f"version {version}"
     if version.isdecimal() and len(version) == 19:  # nanoseconds
         when = datetime.datetime.fromtimestamp(int(version) / 1e9).isoformat(" ", "seconds")

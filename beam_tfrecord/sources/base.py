@@ -105,6 +105,7 @@ class InputFile:
         name: Posix path relative to the deepest common directory of all listed files.
         bytes: Size of the file.
         version: Modification time in ns, or an etag; it changes if the content changes.
+        last: Name of the last file in a pack of image files; else empty.
         state: Change time in ns and inode of a local file; empty for remote files. Every edit and
             every replacement of the file changes them, and so do a copy and a chmod.
         partitions: Hive-style ``key=value`` directories in the path of the file, outermost first.
@@ -121,6 +122,7 @@ class InputFile:
     version: str = ""
     partitions: tuple[tuple[str, str | None], ...] = ()
     inside: int = 1
+    last: str = ""
     digest: str = ""
     state: str = ""
 

@@ -17,6 +17,7 @@ import beam_tfrecord as bt
 from beam_tfrecord.errors import BeamTFRecordError
 from tests.helpers.effort import WHOLE
 from tests.helpers.lazy import Lazy
+from tests.sources.made_images import jpeg, write_tree
 
 np = Lazy("numpy")
 SPLITS = "train=0.7,test=0.3"
@@ -238,6 +239,20 @@ def test_a_dataset_that_lost_the_names_of_its_input_takes_no_more(tmp_path):
     for job in (lambda: bt.append(second, tmp_path / "out"), lambda: bt.compact(tmp_path / "out")):
         with pytest.raises(BeamTFRecordError, match=r"job-g00002\.json' is missing or damaged"):
             job()
+
+
+def test_images_are_appended_once(tmp_path):
+    for day in range(3):
+        write_tree(tmp_path / "in", **{f"{day}/cat/{name}": jpeg() for name in "bc"})
+    bt.write(tmp_path / "in/0", tmp_path / "out")
+    for _ in range(2):
+        bt.append(tmp_path / "in/1", tmp_path / "out")
+    write_tree(tmp_path / "in", **{"1/cat/a": jpeg(), "1/dog/a": jpeg()})
+    for path in ("in/1", "in/1/cat", "in"):
+        with pytest.raises(BeamTFRecordError, match="cannot tell which ones"):
+            bt.append(tmp_path / path, tmp_path / "out")
+    bt.append(tmp_path / "in/2", tmp_path / "out")
+    assert len(bt.load(tmp_path / "out")) == 6
 
 
 @pytest.mark.parametrize("case", ["dedup", "opaque", "replaced"])

@@ -140,6 +140,7 @@ def _pack(
         version=version,
         state=state,
         inside=len(found),
+        last=found[-1].name,
         digest=_digest(names, sizes.tobytes(), classes),
         names=zlib.compress(names, _LEVEL),
         sizes=zlib.compress(sizes.tobytes(), _LEVEL),
