@@ -22,6 +22,7 @@ from beam_tfrecord.jobs.run import run_beside
 from beam_tfrecord.jobs.settings import Settings, make_settings
 from beam_tfrecord.options.jobs import AppendOptions, WriteOptions
 from beam_tfrecord.publish.append import jobs_of
+from beam_tfrecord.publish.transaction import clear_dead
 from beam_tfrecord.sources.files import Listing, list_input
 
 
@@ -64,7 +65,9 @@ def compact_dataset(
     settings = dataclasses.replace(
         settings, appends_to=manifest.origin, compacts=True, arguments=arguments
     )
-    return run_beside(settings, list_input(settings.source), progress)
+    made = run_beside(settings, list_input(settings.source), progress)
+    clear_dead(target)
+    return made
 
 
 def _known_jobs(target: Target, manifest: Manifest) -> list[dict[str, Any]]:

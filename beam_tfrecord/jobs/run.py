@@ -47,7 +47,7 @@ from beam_tfrecord.jobs.plan import Plan, plan_of
 from beam_tfrecord.jobs.preflight import modules_of, preflight
 from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.assemble import warn_of
-from beam_tfrecord.publish.transaction import abandon, clear_leftovers, give_up
+from beam_tfrecord.publish.transaction import APPENDS, abandon, clear_leftovers, give_up
 from beam_tfrecord.runners import start, traits_of
 from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile, Source
@@ -150,7 +150,7 @@ def run_beside(settings: Settings, listing: Listing, progress: Progress | None) 
     token = data_hash(decisive.encode())[:12]
     target = settings.target
     job = _LiveJob(settings, identity, target.temporary(token))
-    with storage.lease(target.directory, f".lock-{token}"):
+    with storage.lease(target.directory, f"{APPENDS}{token}"):
         _attempt(job, listing, None, progress)
         storage.remove_tree(job.directory)
     output, notes = settings.load_output(), settings.source.notes(listing.outlines)

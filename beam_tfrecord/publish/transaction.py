@@ -228,6 +228,21 @@ def clear_published(target: Target, keep: str, check: Callable[[], None]) -> Non
             give_up(target, directory)
 
 
+# A job that appends locks a file of this name and its token as long as it runs.
+APPENDS = ".lock-"
+
+
+def clear_dead(target: Target) -> None:
+    """Remove what killed jobs that appended have left in a local directory."""
+    if storage.is_remote(target.directory):
+        return
+    with contextlib.suppress(TargetExists), storage.lease(target.directory):
+        for name in storage.list_names(target.directory):
+            if name.startswith(APPENDS):
+                with contextlib.suppress(TargetExists), storage.lease(target.directory, name):
+                    give_up(target, target.temporary(name.removeprefix(APPENDS)))
+
+
 def give_up(target: Target, directory: str) -> None:
     """Remove all files of a job that nobody continues; the caller holds its lease."""
     if _roll_back(target, directory):

@@ -300,5 +300,7 @@ def test_two_processes_append_at_once_and_one_dies(tmp_path, turn):
     assert [process.exitcode for process in running[1:]] == [0, 0]
     assert bt.verify(tmp_path / "out").ok
     bt.append([first, *more], tmp_path / "out")
+    bt.compact(tmp_path / "out")
     assert sorted(itertools.chain(*by_split(tmp_path / "out").values())) == list(range(400))
     assert bt.verify(tmp_path / "out").ok
+    assert not [name for name in os.listdir(tmp_path / "out") if name.startswith(".")]
