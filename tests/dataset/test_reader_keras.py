@@ -152,35 +152,6 @@ def test_the_label_and_the_weight_are_not_in_x(path):
     assert y["stops"].dtype == tf.int64
 
 
-@pytest.mark.slow
-def test_a_functional_model_takes_a_dict_of_every_kind_of_column(path):
-    data = bt.load(path)
-    defaults = {"tip": -1, "note": "", **PLACED}
-    batches = data.keras(label="fare", stack=False, defaults=defaults, nulls="mask")
-    x, _ = next(iter(batches))
-    assert list(batches.feature_names) == list(x)
-    assert {name for name in x if name.endswith("_mask")} == {
-        *("seats_mask", "tags_mask", "codes_mask")
-    }
-    assert all(isinstance(value, tf.Tensor) for value in x.values())
-    inputs = {
-        name: keras.Input(value.shape[1:], name=name.replace("/", "."), dtype=value.dtype)
-        for name, value in x.items()
-    }
-    flat = [keras.layers.Flatten()(inputs["grid"]), inputs["pair"]]
-    flat += [inputs[name][:, None] for name in ("km", "seats", "seats_mask", "paid")]
-    city = keras.layers.StringLookup(vocabulary=CITIES, output_mode="one_hot")(inputs["city"])
-    # The mean of the codes of a list, whose numbers are 0 after its end.
-    there = keras.ops.cast(inputs["codes_mask"], "float32")
-    codes = keras.ops.sum(keras.ops.cast(inputs["codes"], "float32") * there, 1)
-    flat += [city, codes[:, None]]
-    joined = keras.ops.concatenate([keras.ops.cast(one, "float32") for one in flat], 1)
-    outputs = keras.layers.Dense(1)(joined)
-    model = keras.Model(inputs, outputs)
-    model.compile("adam", "mse")
-    assert np.isfinite(model.fit(batches, verbose=0).history["loss"]).all()
-
-
 def test_a_dict_has_the_values_of_the_columns(path):
     data = bt.load(path)
     rows = data.arrow().slice(0, 40).to_pylist()

@@ -94,15 +94,6 @@ def test_readers_together_read_each_example_once(datasets, kind, count, options)
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_readers_divide_each_step_of_the_order(datasets):
-    rows = bt.load(datasets["4 shards"])
-    options = {"shuffle": True, "seed": 2, "drop_remainder": True}
-    readers = [batches_of(rows.tf(4, shard=(index, 3), **options)) for index in range(3)]
-    joined = [row for step in zip(*readers, strict=True) for batch in step for row in batch]
-    assert joined == next(expected_epochs(datasets["4 shards"], 2))[: ROWS // 12 * 12]
-    assert ids(rows.tf(12, **options)) == joined
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("kind", "options"),

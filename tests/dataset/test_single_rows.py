@@ -1,9 +1,6 @@
 """Single rows of a dataset: the right ones, from many threads and processes, or an error."""
 
-import concurrent.futures
-import multiprocessing
 import os
-import pickle
 import shutil
 from pathlib import Path
 
@@ -94,23 +91,6 @@ def test_indices_are_integers(dataset, indices):
     assert bt.load(dataset).take(np.array([1, 2], np.uint8)).num_rows == 2
 
 
-@pytest.mark.slow
-def test_handles_are_small_and_work_in_threads_and_processes(dataset):
-    ds = bt.load(dataset)
-    expected = [row["id"] for row in ds.rows()]
-    ds.take([0])
-    assert len(pickle.dumps(ds)) < 10_000
-    assert pickle.loads(pickle.dumps(ds))[3]["id"] == expected[3]
-    parts = np.random.default_rng(1).permutation(ROWS).reshape(20, -1)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for part, rows in zip(parts, pool.map(ds.take, parts), strict=True):
-            assert rows["id"].to_pylist() == [expected[index] for index in part]
-    for method in ("fork", "spawn"):
-        with multiprocessing.get_context(method).Pool(2) as pool:
-            rows = pool.map(ds.__getitem__, [0, 499])
-        assert [row["id"] for row in rows] == [expected[0], expected[499]]
-
-
 def test_compressed_shards_and_shards_without_an_index_say_what_to_do(dataset, copied, tmp_path):
     bt.write(dataset.parent / "in.parquet", tmp_path / "gz", compression="gzip")
     assert not (tmp_path / "gz" / "_index").exists()
@@ -156,15 +136,6 @@ def test_shards_that_were_exchanged_are_an_error(tmp_path):
     for row in range(0, 600, 7):
         with pytest.raises(DataError, match=r"00002.tfrecord.*the records do not fit the index"):
             bt.load(tmp_path / "out")[row]
-
-
-def test_a_shard_that_is_replaced_is_an_error_also_if_it_is_open(copied):
-    ds = bt.load(copied)
-    ds.take(range(ROWS))
-    path = Path(ds.path(ds.shards[0]))
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match=str(path)):
-        ds[0]
 
 
 def test_a_dataset_that_is_replaced_is_an_error(copied, dataset):

@@ -155,26 +155,6 @@ def test_two_iterations_at_a_time(places):
         assert sorted(found) == sorted(epochs[epoch : epoch + 2])
 
 
-def test_ranks_divide_each_step(places):
-    dataset = bt.load(places["many"])
-    order = expected(places["many"], 0)
-    ranks = [ids(dataset.torch(8, shuffle=True, rank=rank, world=3)) for rank in range(3)]
-    assert {len(rank) for rank in ranks} == {5}
-    steps = [flat(step) for step in zip(*ranks, strict=True)]
-    # 97 rows for 3 ranks are padded by the first two.
-    assert flat(steps) == order + order[:2]
-    assert steps[0] == order[:24]
-    single = [list(dataset.torch(shuffle=True, rank=rank, world=3)) for rank in range(3)]
-    assert [row["id"].item() for step in zip(*single, strict=True) for row in step] == (
-        order + order[:2]
-    )
-    dropped = [
-        dataset.torch(8, shuffle=True, rank=rank, world=3, drop_remainder=True) for rank in range(3)
-    ]
-    assert [len(rank) for rank in dropped] == [4, 4, 4]
-    assert sorted(flat(flat(ids(rank)) for rank in dropped)) == sorted(order[:96])
-
-
 def _of_a_group(rank, place, port, out):
     dataset = bt.load(place)
     early = dataset.torch(8, shuffle=True)
@@ -268,24 +248,6 @@ def test_a_loader_resumes_at_any_batch(places):
         for of in (resumed.loader(), by_torch(resumed, num_workers=2 * (batches == 4)), resumed):
             resumed.loader().load_state_dict(state)
             assert ids(of) == rest
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_has_the_position_of_its_dataset(places, workers):
-    dataset = bt.load(places["many"]).torch(7, shuffle=True)
-    loader, other = dataset.loader(workers, persistent_workers=workers > 0), dataset.loader()
-    epochs = {epoch: in_batches(expected(places["many"], epoch), 7) for epoch in (3, 4, 5, 7)}
-    for of in (dataset, loader, other):
-        for _ in range(2):
-            of.set_epoch(7)
-            assert ids([next(iter(loader))]) == epochs[7][:1]
-        state = loader.state_dict()
-        assert state == other.state_dict()
-        assert (state["epoch"], state["delivered"]) == (7, 7)
-        of.set_epoch(3)
-        assert [ids(one) for one in (loader, dataset, other)] == [epochs[3], epochs[4], epochs[5]]
-        other.load_state_dict(state)
-        assert ids(loader) == epochs[7][1:]
 
 
 def test_states_that_do_not_fit(places):

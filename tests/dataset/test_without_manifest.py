@@ -1,7 +1,5 @@
 """TFRecord files of other programs: `load`, `show`, `head`, `verify` and `index`."""
 
-import shutil
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +10,7 @@ from beam_tfrecord.check.show import head, show
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.sources.choose import detect_kind
-from tests.helpers.records import damage_record, example, read_records, write_records
+from tests.helpers.records import damage_record, example, write_records
 
 PAYLOADS = [
     example(n=number, f=[number / 2, 1.0], text=f"é{number}", image=b"\xff" * number)
@@ -173,13 +171,3 @@ def test_shards_of_a_dataset_keep_its_types_and_splits(tmp_path):
         row["when"] for row in bt.load(tmp_path / "ds").rows()
     }
     assert set(found.manifest.splits) <= {"a", "b"}
-
-
-def test_foreign_files_become_the_dataset_that_load_shows(made, tmp_path):
-    written = bt.write(made, tmp_path / "out", shards=2)
-    shown = bt.load(made).manifest
-    assert written.content == shown.content
-    assert written.schema == shown.schema
-    shards = [tmp_path / "out" / shard.path for shard in written.shards]
-    assert sorted(p for path in shards for p in read_records(path)) == sorted(PAYLOADS)
-    shutil.rmtree(tmp_path / "out")
