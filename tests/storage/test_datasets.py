@@ -1,9 +1,6 @@
 """Whole jobs on object stores: the same files as on a local disk, and the same guarantees."""
 
 import dataclasses
-import json
-import subprocess
-import time
 
 import pyarrow as pa
 import pytest
@@ -14,7 +11,6 @@ from beam_tfrecord.errors import StorageError, TargetExists, UsageError
 from beam_tfrecord.sources.choose import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.object_store import ObjectWriter
-from tests.helpers import warm
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.formats import FORMATS
 from tests.storage.conftest import give_up_soon
@@ -22,10 +18,6 @@ from tests.storage.made_inputs import SUFFIXES, made
 
 ROWS = 900
 SPLITS = {"train": 0.8, "test": 0.2}
-
-
-def slow(value):
-    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def make_input(root, kind="csv"):
@@ -121,22 +113,6 @@ def test_tensorflow_gets_the_examples(store):
     assert mixed != expected
 
 
-def test_commands_read_a_dataset(store):
-    out = f"{store.url}/out"
-    wrote = run("write", make_input(store.url), out, "--split", "train=0.8,test=0.2")
-    assert wrote.exit_code == 0, wrote.output
-    assert "wrote 900 rows in 2 splits, 2 shards" in wrote.stderr
-    assert run("verify", out).exit_code == 0
-    assert json.loads(run("show", out, "--json").stdout)["path"] == out
-    rows = [json.loads(line) for line in run("head", out, "-n", "3", "--json").stdout.splitlines()]
-    assert len(rows) == 3
-    assert all(row["name"] == f"n{row['id'] ** 2}" for row in rows)
-    again = run("write", f"{store.url}/in", out, "--split", "train=0.8,test=0.2")
-    assert again.exit_code == 0
-    assert f"{out} already holds this dataset: nothing to do" in again.stderr
-    assert run("diff", out, out).exit_code == 0
-
-
 def test_rejects_are_written_there(store):
     out = f"{store.url}/out"
     storage.put(f"{store.url}/in.csv", b"a\n1\nx\n3\n")
@@ -181,16 +157,6 @@ def test_the_same_job_again_writes_nothing(store):
     assert writes == []
 
 
-@pytest.mark.slow
-def test_an_edited_input_is_not_the_same(store):
-    inputs, out = make_input(store.url), f"{store.url}/out"
-    bt.write(inputs, out)
-    data = storage.read_bytes(f"{inputs}/0.csv")
-    storage.put(f"{inputs}/0.csv", data.replace(b"n81", b"m81"))
-    with pytest.raises(TargetExists, match="was edited"):
-        bt.write(inputs, out)
-
-
 def test_a_job_whose_lease_is_stolen_publishes_nothing(store, monkeypatch):
     inputs, out = make_input(store.url), f"{store.url}/out"
     thief = dataclasses.replace(this_process(), machine="elsewhere").dumps()
@@ -209,16 +175,6 @@ def test_a_job_whose_lease_is_stolen_publishes_nothing(store, monkeypatch):
     assert stolen
     assert [name for name in storage.list_names(out) if not name.startswith(".")] == []
     assert storage.read_bytes(f"{out}/.lock") == thief
-
-
-@pytest.mark.parametrize("fault", ["503", *map(slow, ("lose", "reset"))])
-def test_failures_on_the_way_are_not_seen(store, tmp_path, fault):
-    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
-    inputs = make_input(store.url)
-    for method in ("GET", "PUT", "POST", "HEAD", "DELETE"):
-        store.faults.plan(rf"^{method} .*(in|out)(/|%2F|\b)", fault)
-    bt.write(inputs, f"{store.url}/out", splits=SPLITS)
-    assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
 
 
 def test_a_store_that_stays_away_is_one_line(store, monkeypatch):
@@ -266,39 +222,3 @@ def test_what_is_not_permitted_is_one_line(store):
     assert failed.exit_code == 1
     assert failed.stderr.count("\n") == 1
     assert "permission denied: check the credentials" in failed.stderr
-
-
-def kill_at(store, pattern, *options, skip=0):
-    """Run a job that is killed while a request waits for its answer; tell whether it came to it."""
-    store.faults.plan(pattern, "hang", skip=skip)
-    job = [f"{store.url}/in", f"{store.url}/out", "--split", "train=0.8,test=0.2", *options]
-    process = subprocess.Popen(
-        [*warm.program(), "-m", "beam_tfrecord", "write", *job],
-        env=store.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 120
-    while store.faults.left() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.02)
-    process.kill()
-    _, told = process.communicate()
-    reached = not store.faults.left()
-    assert reached or process.returncode == 0, told
-    store.faults.clear()
-    return reached
-
-
-def test_a_killed_job_goes_on_where_it_was(store, tmp_path):
-    out = f"{store.url}/out"
-    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), splits=SPLITS)
-    make_input(store.url)
-    # In the middle of publishing: the answer to the copy of a shard never comes.
-    assert kill_at(store, r"(rewriteTo|^PUT [^?]*/out/(train|test)-)")
-    assert not storage.exists(f"{out}/manifest.json")
-    bt.write(f"{store.url}/in", out, splits=SPLITS)
-    assert dataset_files(out) == dataset_files(str(tmp_path / "out"))
-    assert json.loads(storage.read_bytes(f"{out}/job.json"))["attempts"] == 2
-    # What was done before is not done again: no run is written. Google's requests name no object.
-    if store.scheme == "s3":
-        assert not [r for r in store.faults.requests if r.startswith("PUT") and "/run-" in r]

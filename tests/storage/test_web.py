@@ -4,9 +4,7 @@ import base64
 import datetime
 import email.utils
 import gzip
-import io
 import subprocess
-import zipfile
 
 import pytest
 
@@ -217,17 +215,6 @@ def test_redirects_are_followed(server):
     ]
 
 
-def test_a_zip_file_is_read_by_ranges(server):
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w") as archive:
-        archive.writestr("in/a.csv", CSV)
-        archive.writestr("in/b.csv", CSV)
-    server.put("/a.zip", sink.getvalue())
-    assert len(remote_rows(f"{server.url}/a.zip")) == 1000
-    assert len(remote_rows(f"{server.url}/a.zip/in/b.csv")) == 500
-    assert all(" bytes=" in request for request in server.requests)
-
-
 def test_a_gz_file_may_be_called_encoded(server):
     server.put("/a.csv.gz", GZIPPED, headers={"Content-Encoding": "gzip"})
     assert len(remote_rows(f"{server.url}/a.csv.gz")) == 500
@@ -275,22 +262,6 @@ def test_a_change_while_a_file_is_read_is_noticed(server, state):
     if state is not None:
         with pytest.raises(InputChanged, match="was replaced"):
             storage.open_read(url, version=file.version)
-
-
-@pytest.mark.slow
-def test_a_job_whose_input_changes_publishes_nothing(server, tmp_path, monkeypatch):
-    page = server.put("/a.csv", CSV)
-    monkeypatch.setattr(read_only, "_PIECE_BYTES", 1000)
-    read_into = read_only.WebServers.read_into
-
-    def change_then_read(self, *arguments):
-        page.data = page.data.replace(b"n1\n", b"m1\n")
-        read_into(self, *arguments)
-
-    monkeypatch.setattr(read_only.WebServers, "read_into", change_then_read)
-    line = refusal("write", f"{server.url}/a.csv", str(tmp_path / "out"))
-    assert f"'{server.url}/a.csv' was replaced while it was read: run the job again" in line
-    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_netrc_has_the_password(server, tmp_path, monkeypatch):
