@@ -6,7 +6,6 @@ import shutil
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.errors import TargetExists
 from tests.publish.last_steps import files, killed, step_of
 
 ROWS = 300
@@ -100,16 +99,3 @@ def test_tried_again_after_all_was_done_it_only_says_so(trips, tmp_path, monkeyp
     assert {os.path.basename(name) for name in step.try_once()} == set(inodes)
     after = {path.name: path.stat().st_ino for path in (tmp_path / "out").glob("*.tfrecord")}
     assert after == inodes
-
-
-@pytest.mark.slow
-def test_another_dataset_that_came_meanwhile_stays(trips, tmp_path, monkeypatch):
-    output = tmp_path / "out"
-    step = step_of(written(trips), output, monkeypatch)
-    shutil.rmtree(output)
-    another_dataset(output, trips)
-    there = files(output)
-    shutil.copytree(step.before, output, dirs_exist_ok=True)
-    with pytest.raises(TargetExists, match="already holds another dataset"):
-        step.try_once()
-    assert there.items() <= files(output).items()

@@ -96,15 +96,6 @@ def _die(*_):
     raise Killed
 
 
-def test_a_late_try_of_a_job_that_has_published_leaves_the_work_of_the_next(step):
-    step.try_once()
-    work = step.output / ".tmp-cccccccccccc" / "run-0"
-    work.parent.mkdir()
-    work.write_text("of a job that holds the lease")
-    assert len(step.try_once(clears=False)) == 4
-    assert work.exists()
-
-
 @pytest.mark.slow
 def test_equal_shards_of_another_job_are_not_this_ones(tmp_path, monkeypatch):
     good = tmp_path / "good.csv"
