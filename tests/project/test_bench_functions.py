@@ -1,8 +1,5 @@
 """The benchmark of a user's own function: its slopes, and cases at a tiny size."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,31 +37,3 @@ def test_starting_drops_out_of_the_figures():
     # The median of 1, 0.5 and 0.75: rounds are compared with themselves.
     assert found["ours_to_limit"] == {"median": 0.75, "range": [0.5, 1.0]}
     assert found["ours_to_stock"]["median"] is None
-
-
-@pytest.mark.slow
-def test_cases_run_each_way(tmp_path):
-    words = (
-        "--rows=400 --stock-rows=200 --images=8 --pixels=64x48 --resize=24 --ways=ours,limit "
-        f"--cases=map_rows_hint --work-dir={tmp_path}/work "
-        f"--results-dir={tmp_path}/results"
-    )
-    command = [sys.executable, str(BENCH / "user_functions.py"), *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    (result,) = (tmp_path / "results").glob("*.json")
-    found = json.loads(result.read_text())
-    assert "| map_rows_hint | ours " in done.stdout
-    (case,) = found["cases"].values()
-    written = {}
-    for way in ("ours", "limit"):
-        figures = case["ways"][way]
-        assert (way, figures["error"]) == (way, "")
-        ((small, large),) = figures["runs"]
-        assert large["rows"] == 4 * small["rows"]
-        assert large["output_bytes"] > small["output_bytes"] > 0
-        assert min(figures["peak_pss"]) > 20e6
-        written[way] = large["output_bytes"]
-    # Ours and the limit store the same records, ours with a manifest and indexes beside them.
-    assert written["limit"] < written["ours"] < 1.5 * written["limit"] + 100_000
-    assert str(tmp_path) not in result.read_text() + done.stdout
