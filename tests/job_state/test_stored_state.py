@@ -1,9 +1,7 @@
 """What a job stores for its next attempt: read back as it was, and never more than plain values."""
 
 import dataclasses
-import io
 import os
-import pickle
 import zlib
 from pathlib import Path
 from typing import Any
@@ -134,27 +132,6 @@ def test_what_cannot_be_stored_is_refused(tmp_path):
         with pytest.raises(TypeError, match="cannot be stored"):
             stored_state.save(str(tmp_path / "x"), [value])
         assert not (tmp_path / "x").exists()
-
-
-def test_nothing_of_the_former_formats_is_read(tmp_path):
-    """Pickles under a right seal, an array of objects among them, and a file of format 2."""
-
-    class Trap:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "trapped"),)
-
-    overwriting = io.BytesIO()
-    keep = stored_state.Stored(list, str(tmp_path), "overwritten")
-    pickle.dump([keep, np.array([keep], object)], overwriting)
-    for payload in (pickle.dumps([1]), pickle.dumps([Trap()]), overwriting.getvalue(), b"[5]"):
-        seal = native.xxh64(payload, 0).to_bytes(8, "little")
-        for head in (b"BTFKEPT\x01" + seal, b"BTFKEPT\x02" + seal, seal):
-            (tmp_path / "old").write_bytes(head + payload)
-            assert stored_state.load(str(tmp_path / "old"), Any) is None
-        sealed(tmp_path / "old", payload)
-        for kind in (checkpoints.Done, list[pa.Schema], CsvUnit):
-            assert stored_state.load(str(tmp_path / "old"), kind) is None
-    assert sorted(os.listdir(tmp_path)) == ["old"]
 
 
 @pytest.mark.parametrize(

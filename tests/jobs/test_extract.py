@@ -243,17 +243,6 @@ def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_
     assert not list(stage.glob(".tmp-*"))
 
 
-@pytest.mark.slow
-def test_a_failed_job_leaves_no_file(tmp_path):
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"id": [1]}), tmp_path / "in" / "a.parquet")
-    table = pa.table({"id": ["text"]})
-    pq.write_table(table, tmp_path / "in" / "b.parquet")
-    with pytest.raises(DataError, match=r"column 'id' is string in b\.parquet"):
-        bt.extract(tmp_path / "in", tmp_path / "stage")
-    assert list((tmp_path / "stage").rglob("*")) == []
-
-
 def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -480,20 +469,6 @@ def test_a_manifest_that_was_changed_is_refused(stage):
 def test_its_manifest_is_not_that_of_a_dataset(extracted):
     with pytest.raises(DataError, match="is the manifest of a stage"):
         bt.Manifest.load(extracted)
-
-
-@pytest.mark.slow
-def test_pictures(tmp_path):
-    from tests.sources.made_images import jpeg
-
-    for label in ("cat", "dog"):
-        (tmp_path / "in" / label).mkdir(parents=True)
-        (tmp_path / "in" / label / "a.jpg").write_bytes(jpeg())
-    direct = bt.write(tmp_path / "in", tmp_path / "direct")
-    assert bt.extract(tmp_path / "in", tmp_path / "stage").rows == 2
-    through = bt.write(tmp_path / "stage", tmp_path / "through")
-    assert through.content == direct.content
-    assert through.schema == direct.schema
 
 
 @pytest.mark.slow

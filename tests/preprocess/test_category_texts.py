@@ -66,22 +66,6 @@ def test_every_byte_is_a_category(written):
     assert numbers[: len(BYTES)] == numbers[len(BYTES) :]
 
 
-@pytest.mark.parametrize("name", ["text", "list"])
-def test_every_text_is_a_category_but_the_empty_one(written, name):
-    numbers = column(written, name)[: len(TEXTS)]
-    if name == "list":
-        numbers = [number for (number,) in numbers]
-    # The empty text is in the bucket above the vocabulary.
-    assert sorted(numbers) == list(range(len(TEXTS)))
-    assert numbers[0] == len(TEXTS) - 1
-
-
-def test_every_text_has_a_one_of_its_own_but_the_empty_one(written):
-    vectors = column(written, "hot")[: len(TEXTS)]
-    assert vectors[0] == [0] * (len(TEXTS) - 1)
-    assert sorted(vector.index(1) for vector in vectors[1:]) == list(range(len(TEXTS) - 1))
-
-
 def test_the_vocabulary_has_a_line_for_each(written):
     file = written / "transform_fn" / "assets" / "text"
     lines = file.read_bytes().decode().removesuffix("\n").split("\n")

@@ -375,24 +375,6 @@ def test_a_seed_decides_the_random_numbers_of_each_worker(program, tmp_path):
     assert len(set(runs[0])) == 2
 
 
-@pytest.mark.slow
-def test_what_no_other_process_can_load_runs_in_one_process(program, tmp_path):
-    body = """
-    import types
-    only_here = types.ModuleType("only_here")
-    exec("def step(row): return [row]", vars(only_here))
-    sys.modules["only_here"] = only_here
-    only_here.step.__module__ = "only_here"
-    with bt.pipeline("direct", workers=workers) as p:
-        rows = p | bt.ReadFromParquet("a.parquet") | bt.ToRows() | beam.FlatMap(only_here.step)
-        rows | bt.WriteToTFRecord("out/")
-    """
-    _, err, code = ended(program(body))
-    assert code == 0, err
-    assert "runs in one process, because no other can load it: ModuleNotFoundError" in err
-    assert len(bt.load(tmp_path / "out")) == ROWS
-
-
 def keep(row):
     return row
 

@@ -1,7 +1,6 @@
 """The CSV source: cutting, types, values, rejects; and damaged input."""
 
 import csv
-import dataclasses
 import datetime
 import decimal
 import io
@@ -200,41 +199,6 @@ def test_units_together_give_the_rows_of_the_file(
         assert [batch.origin.rows for batch in batches] == [
             i * batch_rows for i in range(len(batches))
         ]
-    inferring = dataclasses.replace(source, types={})
-    whole = dataclasses.replace(inferring, chunk_bytes=2**20)
-    assert inferring.schema() == whole.schema()
-    assert (
-        rows_and_rejects(inferring)[0].to_pydict().__repr__()
-        == rows_and_rejects(whole)[0].to_pydict().__repr__()
-    )
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(-(2**63), 2**63 - 1) | st.none(),
-            st.floats(allow_nan=False) | st.none(),
-            st.dates(datetime.date(1, 1, 1)) | st.none(),
-            st.datetimes() | st.none(),
-            st.booleans() | st.none(),
-        ),
-        min_size=1,
-        max_size=20,
-    )
-)
-def test_values_equal_those_of_pyarrow(tmp_path_factory, rows):
-    types = [pa.int64(), pa.float64(), pa.date32(), pa.timestamp("us"), pa.bool_()]
-    schema = pa.schema(list(zip("ifdtb", types, strict=True)))
-    table = pa.table(list(map(list, zip(*rows, strict=True))), schema=schema)
-    path = tmp_path_factory.mktemp("csv") / "a.csv"
-    pyarrow.csv.write_csv(table, path)
-    found, rejects = rows_and_rejects(Csv(path, chunk_bytes=64), schema)
-    assert not rejects
-    assert found == table
-    # A float that pyarrow writes as `0` or `1` is an integer to a reader.
-    for field in Csv(path, columns=list("idtb")).schema():
-        assert field.type in (pa.null(), schema.field(field.name).type)
 
 
 def test_rejects_name_unit_row_and_line(write):

@@ -98,33 +98,6 @@ def test_the_first_format_that_python_can_read_counts():
     assert of_a_later_format > 1000
 
 
-@pytest.mark.parametrize(
-    ("formats", "values", "expected", "arrow"),
-    [
-        (
-            ["%d/%m/%Y", "%m/%d/%Y"],
-            ["13/02/2024", "02/13/2024", "03/04/2024"],
-            ["2024-02-13", "2024-02-13", "2024-04-03"],
-            "date32[day]",
-        ),
-        (
-            ["%d/%m/%Y %H:%M", "%m/%d/%Y %I:%M %p", "%m/%d/%Y %H:%M"],
-            ["13/02/2024 10:30", "02/13/2024 23:15"],
-            ["2024-02-13T10:30:00", "2024-02-13T23:15:00"],
-            "timestamp[us]",
-        ),
-    ],
-)
-def test_formats_that_differ_in_the_order_of_fields(tmp_path, formats, values, expected, arrow):
-    repeated = 100
-    path = written(tmp_path / "x.csv", ["at"], *([value] for value in values * repeated))
-    for options in ({}, {"types": {"at": arrow.partition("[d")[0]}}):
-        source = Csv(path, date_formats=formats, chunk_bytes=100, **options)
-        assert len(source.all_units(source.all_scans())) > 2
-        assert str(source.schema().field("at").type) == arrow
-        assert [at.isoformat() for at in column(source, "at")] == expected * repeated
-
-
 def test_a_value_of_another_form_makes_a_column_text(tmp_path):
     for other in ("2024-01-31", "31.12.24", "31.12.2024x", "31.02.2024", "soon"):
         path = written(tmp_path / "x.csv", ["id", "at"], [1, "31.12.2024"], [2, other])

@@ -475,10 +475,3 @@ def test_rejects_end_the_job_with_file_and_line(tmp_path):
     assert "the row in x.jsonl:3 has the key 'id' twice" in str(caught.value)
     manifest = bt.write(path, tmp_path / "out", max_rejects=2)
     assert manifest.examples == 1
-
-
-def test_a_schema_decides_the_types(tmp_path):
-    path = _file(tmp_path, '{"id": 1, "t": "2024-01-02"}\n{"id": "x", "t": null}\n')
-    schema = bt.Schema.from_arrow(pa.schema({"id": pa.string(), "t": pa.date32()}))
-    bt.write(path, tmp_path / "out", schema=schema, shuffle=False)
-    assert [row["id"] for row in bt.load(tmp_path / "out")] == ["1", "x"]

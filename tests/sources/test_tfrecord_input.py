@@ -385,23 +385,3 @@ def test_a_shard_and_a_file_of_others_do_not_mix(made, tmp_path):
     write_records(tmp_path / "z.tfrecord", FOREIGN)
     with pytest.raises(UsageError, match=r"is of a dataset but .*z\.tfrecord is not"):
         bt.write([made, tmp_path / "z.tfrecord"], tmp_path / "out")
-
-
-@pytest.mark.slow_after(1)
-@pytest.mark.parametrize("options", [{}, {"key": "id"}])
-def test_a_stopped_job_goes_on_without_reading_again(made, tmp_path, monkeypatch, options):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("beam_tfrecord.publish.last_step.publish_dataset", stop)
-        with pytest.raises(KeyboardInterrupt):
-            bt.write(made, tmp_path / "out", **options)
-
-    def read(*_):
-        raise AssertionError("a file is read again")
-
-    monkeypatch.setattr("beam_tfrecord.sources.tfrecord.blocks_of", read)
-    bt.write(made, tmp_path / "out", **options)
-    assert json.loads((tmp_path / "out/job.json").read_text())["attempts"] == 2
-    assert shown_rows(tmp_path / "out") == shown_rows(made)

@@ -248,12 +248,3 @@ def copied(sound, target):
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(sound, target, symlinks=True)
     return target
-
-
-def seal_stored(text):
-    """Return a file of stored job state of any content, under its right hash."""
-    import xxhash
-
-    data = text.encode("utf-8", "surrogatepass")
-    payload = len(data).to_bytes(8, "little") + data
-    return b"BTFKEPT\x02" + xxhash.xxh64_intdigest(payload).to_bytes(8, "little") + payload

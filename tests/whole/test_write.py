@@ -126,18 +126,6 @@ def test_a_row_without_a_split_is_a_reject(tmp_path):
     ]
 
 
-@pytest.mark.slow
-def test_appended_rows_never_move_old_rows(tmp_path):
-    write_parquet(tmp_path / "old", sample_table(1000), files=2)
-    pq.write_table(sample_table(1000), tmp_path / "more.parquet")
-    bt.write(tmp_path / "old", tmp_path / "a", splits="train=0.7,test=0.3")
-    longer = pa.concat_tables([sample_table(1000), sample_table(1500).slice(1000)])
-    write_parquet(tmp_path / "new", longer, files=3)
-    bt.write(tmp_path / "new", tmp_path / "b", splits="train=0.7,test=0.3")
-    assert set(ids(tmp_path / "a", "train")) <= set(ids(tmp_path / "b", "train"))
-    assert set(ids(tmp_path / "a", "test")) <= set(ids(tmp_path / "b", "test"))
-
-
 def test_no_rows_give_a_manifest_without_shards(tmp_path):
     pq.write_table(sample_table(0), tmp_path / "t.parquet")
     for shuffle in (True, False):
