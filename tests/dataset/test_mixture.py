@@ -141,7 +141,7 @@ def by_torch(ds, size, world, state, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", range(1, 17))
+@pytest.mark.parametrize("world", [1, 2, 3, 7, 16])
 def test_ranks_resume_with_other_numbers_of_ranks(paths, world):
     choose = random.Random(world)
     others = [choose.randint(1, 16) for _ in range(3)]

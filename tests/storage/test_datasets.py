@@ -7,13 +7,12 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord import storage
-from beam_tfrecord.errors import StorageError, TargetExists, UsageError
+from beam_tfrecord.errors import StorageError, UsageError
 from beam_tfrecord.sources.choose import detect_kind
 from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.object_store import ObjectWriter
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.formats import FORMATS
-from tests.storage.conftest import give_up_soon
 from tests.storage.made_inputs import SUFFIXES, made
 
 ROWS = 900
@@ -66,19 +65,21 @@ def test_a_dataset_is_the_same_as_on_a_local_disk(store, tmp_path, kind, options
     assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
 
 
-@pytest.mark.slow_after(5)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("suffix", [".tar", ".xlsx", ".orc", ".jsonl", *SUFFIXES])
-def test_every_format_is_read_as_a_local_file(store, tmp_path, suffix):
+def test_every_format_is_read_as_a_local_file(amazon_store, tmp_path, suffix):
     data = made(suffix, tmp_path)
-    for root in (str(tmp_path), store.url):
+    for root in (str(tmp_path), amazon_store.url):
         storage.make_directory(f"{root}/in/d")
         for name in ("a", "d/b"):
             storage.put(f"{root}/in/{name}{suffix}", data)
     options = {"example": "row"} if suffix.startswith(".np") else {}
     local = bt.write(tmp_path / "in", tmp_path / "local", **options)
-    assert bt.write(f"{store.url}/in", tmp_path / "out", **options) == local
-    assert bt.write(f"{store.url}/in/**/*{suffix}", tmp_path / "out", **options) == local
-    assert bt.schema(f"{store.url}/in/d/b{suffix}") == bt.schema(tmp_path / "in" / f"a{suffix}")
+    assert bt.write(f"{amazon_store.url}/in", tmp_path / "out", **options) == local
+    assert bt.write(f"{amazon_store.url}/in/**/*{suffix}", tmp_path / "out", **options) == local
+    assert bt.schema(f"{amazon_store.url}/in/d/b{suffix}") == bt.schema(
+        tmp_path / "in" / f"a{suffix}"
+    )
 
 
 def test_a_directory_is_known_by_what_it_holds(store, tmp_path):
@@ -134,20 +135,6 @@ def test_a_pipeline_writes_to_a_store(store, prefix):
     assert sorted(row["id"] for row in dataset.rows()) == list(range(ROWS))
 
 
-def test_another_dataset_is_replaced_only_when_asked(store, tmp_path):
-    inputs, out = make_input(store.url), f"{store.url}/out"
-    bt.write(inputs, out, splits=SPLITS, shards=7, compression="gzip")
-    storage.put(f"{out}/notes.txt", b"not ours")
-    before = dataset_files(out)
-    with pytest.raises(TargetExists, match="already holds another dataset: pass --overwrite"):
-        bt.write(inputs, out, shards=2)
-    assert dataset_files(out) == before
-    bt.write(inputs, out, shards=2, overwrite=True)
-    bt.write(make_input(str(tmp_path)), str(tmp_path / "out"), shards=2)
-    expected = dataset_files(str(tmp_path / "out")) | {"notes.txt": b"not ours"}
-    assert dataset_files(out) == expected
-
-
 def test_the_same_job_again_writes_nothing(store):
     inputs, out = make_input(store.url), f"{store.url}/out"
     first = bt.write(inputs, out)
@@ -175,22 +162,6 @@ def test_a_job_whose_lease_is_stolen_publishes_nothing(store, monkeypatch):
     assert stolen
     assert [name for name in storage.list_names(out) if not name.startswith(".")] == []
     assert storage.read_bytes(f"{out}/.lock") == thief
-
-
-def test_a_store_that_stays_away_is_one_line(store, monkeypatch):
-    inputs, out = make_input(store.url), f"{store.url}/out"
-    give_up_soon(store.scheme, monkeypatch)
-    store.faults.plan(r"(shard-|out%2F\.tmp.*shard)", "503", times=10_000)
-    store.faults.plan(r"^POST /upload", "503", times=10_000)
-    failed = run("write", inputs, out)
-    assert failed.exit_code == 1
-    assert failed.stderr.count("\n") == 1, failed.stderr
-    assert f"'{out}" in failed.stderr
-    store.faults.clear()
-    assert not storage.exists(f"{out}/manifest.json")
-    again = run("write", inputs, out)
-    assert again.exit_code == 0, again.stderr
-    assert sorted(row["id"] for row in bt.load(out).rows()) == list(range(ROWS))
 
 
 def test_a_missing_bucket_is_one_line(store):

@@ -152,14 +152,3 @@ def test_an_upload_cut_by_a_kill_is_never_an_object(store, small_parts):
     if store.scheme == "s3":
         bucket = store.url.removeprefix("s3://")
         assert "Uploads" not in s3.client().list_multipart_uploads(Bucket=bucket)
-
-
-def test_an_upload_that_fails_is_never_an_object(store, small_parts, monkeypatch):
-    give_up_soon(store.scheme, monkeypatch)
-    file = WholeFile(f"{store.url}/f")
-    file.write(bytes(2 * small_parts))
-    store.faults.plan("^(PUT|POST)", "503", times=10_000)
-    with pytest.raises(StorageError):
-        file.close()
-    store.faults.clear()
-    assert list(storage.list_files(store.url)) == []
