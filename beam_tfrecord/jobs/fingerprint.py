@@ -42,6 +42,7 @@ from beam_tfrecord.job_state.progress_files import PROGRESS_PREFIX
 from beam_tfrecord.job_state.worker_errors import forget_faults
 from beam_tfrecord.rows.user_function import MapFunction, is_interactive
 from beam_tfrecord.sources.base import InputFile, Source
+from beam_tfrecord.storage.paths import public_path
 
 
 def identity_of(
@@ -103,12 +104,13 @@ def _listed(file: InputFile) -> dict[str, Any]:
 def listed_file(file: InputFile) -> list[Any]:
     """Return what tells whether a dataset has the rows of a file: path, bytes, version, digest.
 
-    Data in memory has its digest as path. A pack of files has the paths of its first and last one.
+    Data in memory has its digest as path. A pack of files has the paths of its first and last one,
+    a URL none of its query, which may be signed anew.
     """
     if file.last:
         first, last = (os.path.join(file.path, name) for name in (file.name, file.last))
         return [first, file.bytes, file.version, file.digest, last]
-    path = file.digest if file.inside == 1 and file.digest else file.path
+    path = file.digest if file.inside == 1 and file.digest else public_path(file.path)
     return [path, file.bytes, file.version, file.digest]
 
 
