@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.check.verify import verify
 from tests.dataset.flipping import classes_of, flipped
 
 CLASSES = {
@@ -45,7 +44,7 @@ def dataset(request, tmp_path_factory):
 
 
 def test_every_class_of_bytes_is_there(dataset):
-    assert verify(dataset).faults == ()
+    assert bt.verify(dataset).faults == ()
     found = set(classes_of(dataset))
     assert found == (CLASSES if "record length" in found else CLASSES - _record() | GZIP_CLASSES)
 
@@ -61,7 +60,7 @@ def test_one_flipped_bit_of_each_class_is_found(dataset):
             path, start, stop = draw.choice(ranges)
             position, bit = draw.randrange(start, stop), draw.randrange(8)
             with flipped(path, position, bit):
-                faults = verify(dataset).faults
+                faults = bt.verify(dataset).faults
             assert faults, f"bit {bit} of byte {position} of {path.name} ({name})"
             assert path.name in {Path(fault.path).name for fault in faults}
-    assert verify(dataset).ok
+    assert bt.verify(dataset).ok

@@ -10,7 +10,6 @@ from PIL import Image
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.features.feature import Feature
 from tests.helpers.datasets import write_parquet
 from tests.helpers.lazy import Lazy
 
@@ -72,7 +71,7 @@ NUMBERS = ["km", "stops", "exact", "price", "paid", "pair", "grid", "place"]
 def path(tmp_path_factory):
     directory = tmp_path_factory.mktemp("keras")
     source = write_parquet(directory / "input", made_rows())
-    schema = bt.schema(source).edit(exact=Feature(type="double", store="bytes"))
+    schema = bt.schema(source).edit(exact=bt.Feature(type="double", store="bytes"))
     bt.write(source, directory / "out", schema=schema, seed=3)
     return directory / "out"
 
@@ -195,7 +194,7 @@ def test_missing_lists_of_a_fixed_size_are_masked(tmp_path):
     pairs = [[1.0, 2.0] if row % 3 == 0 else None for row in range(9)]
     rows = [{"pair": pair, "y": 1} for pair in pairs]
     source = write_parquet(tmp_path / "in", pa.table({"row": pa.array(range(9))}))
-    schema = bt.Schema((Feature("pair", VOTE_PAIR), Feature("y", "int64")))
+    schema = bt.Schema((bt.Feature("pair", VOTE_PAIR), bt.Feature("y", "int64")))
     bt.write(
         source, tmp_path / "out", map=lambda row: rows[row["row"]], schema=schema, shuffle=False
     )

@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.check.verify import verify
 
 # Each row twice, in splits of its own by column.
 TABLE = pa.table({"id": [row // 2 for row in range(40)], "part": ["a", "b"] * 20})
@@ -32,7 +31,7 @@ def source(tmp_path):
 def test_what_splits_follow_from(source, tmp_path, settings, split_by):
     manifest = bt.write(source, tmp_path / "out", **settings)
     assert manifest.split_by == split_by
-    assert verify(tmp_path / "out").faults == ()
+    assert bt.verify(tmp_path / "out").faults == ()
 
 
 @pytest.mark.slow
@@ -42,7 +41,7 @@ def test_splits_that_were_assigned_before(source, tmp_path):
         without = rows | bt.MapRows(lambda row: {"id": row["id"]})
         _ = without | bt.WriteToTFRecord(f"{tmp_path}/out/")
     assert bt.load(tmp_path / "out").manifest.split_by == "assigned"
-    found = verify(tmp_path / "out")
+    found = bt.verify(tmp_path / "out")
     # The rows differed where they were assigned: that their examples are equal is no fault.
     assert found.faults == ()
     assert found.notes == ("20 distinct examples are in more than one split",)

@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_tfrecord as bt
-from beam_tfrecord.dataset.load import load
 
 
 @pytest.fixture
@@ -22,6 +21,6 @@ def files(tmp_path):
 def test_values_are_exact_or_rejected(files, arrow, rows, refused):
     schema = bt.Schema((bt.Feature("x", arrow),))
     bt.write(files / "*.parquet", files / "out", schema=schema, shuffle=False, max_rejects="any")
-    assert [row["x"] for row in load(files / "out").rows()] == rows
+    assert [row["x"] for row in bt.load(files / "out").rows()] == rows
     rejects = pq.read_table(files / "out" / "rejects")
     assert rejects["value"].to_pylist()[0] == refused
