@@ -224,25 +224,6 @@ def test_a_stopped_job_goes_on(parquet, tmp_path, small_tasks, monkeypatch):
     assert not list(stage.glob(".tmp-*"))
 
 
-def test_killed_while_it_was_published_nothing_is_lost(parquet, tmp_path, small_tasks):
-    calls = []
-
-    def stop(target, **_):
-        calls.append(target)
-        if len(calls) > 1:  # At the beginning there is nothing to clear away.
-            raise Stop("Stop")
-
-    stage = tmp_path / "stage"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_tfrecord.jobs.run.clear_leftovers", stop)
-        with pytest.raises(Exception, match="Stop"):
-            bt.extract(parquet, stage)
-    # The manifest is there: what is left is only to be cleared away.
-    assert bt.extract(parquet, stage).rows == 1000
-    assert bt.verify(stage).ok
-    assert not list(stage.glob(".tmp-*"))
-
-
 def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
