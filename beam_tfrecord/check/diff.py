@@ -20,11 +20,11 @@ from beam_tfrecord.dataset.load import load
 from beam_tfrecord.features.arrow_types import type_text
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Split
 from beam_tfrecord.format.manifest import BY_BYTES, Manifest
+from beam_tfrecord.format.manifest_parts import Split
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.loading.value_text import json_value
-from beam_tfrecord.native.values import UInt64Array
+from beam_tfrecord.native.kernel_types import UInt64Array
 
 # The split of one name in the first dataset and in the second.
 SplitPair = tuple[Split, Split]

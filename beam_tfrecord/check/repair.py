@@ -26,10 +26,10 @@ from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError, TargetExists, UsageError
 from beam_tfrecord.exchange.output_writers import ShardWriter
 from beam_tfrecord.features.feature_spec import schema_pbtxt
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.layout import ShardNames, shard_suffix
 from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, manifest_path
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.format.rejects import (
     REJECTS_SCHEMA,
     SAVED_FILE,
@@ -41,7 +41,7 @@ from beam_tfrecord.format.rejects import (
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target
 from beam_tfrecord.job_state.worker_errors import machine_faults
-from beam_tfrecord.native.values import Int64Array, UInt8Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array
 from beam_tfrecord.publish.publication import Publication
 from beam_tfrecord.publish.transaction import give_up, put_in_place
 from beam_tfrecord.records.shard_index import INDEX_DIRECTORY, index_name

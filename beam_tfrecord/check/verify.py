@@ -24,15 +24,15 @@ from beam_tfrecord.check.verify_examples import DuplicateFinder, SchemaFit, Spli
 from beam_tfrecord.dataset.without_manifest import FileRecords, foreign_files, is_foreign
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Generation, Shard
 from beam_tfrecord.format.hashes import data_hash, file_hash, sum_text
 from beam_tfrecord.format.job_file import STORED_HASHES, load_job
 from beam_tfrecord.format.manifest import BY_BYTES, Manifest, directory_of, manifest_path, prefix_of
+from beam_tfrecord.format.manifest_parts import Generation, Shard
 from beam_tfrecord.format.rejects import load_rejects, rejects_hash
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.stage import StageFile, StageManifest, is_stage
 from beam_tfrecord.job_state.job import Target
-from beam_tfrecord.native.values import UInt64Array
+from beam_tfrecord.native.kernel_types import UInt64Array
 from beam_tfrecord.publish.publication import Note
 from beam_tfrecord.records.examples import Discovered, merge_discovered
 from beam_tfrecord.records.tfrecord import RecordBlock, RecordFault, read_blocks

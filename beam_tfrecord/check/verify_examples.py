@@ -27,10 +27,10 @@ from beam_tfrecord.errors import BeamTFRecordError, DataError
 from beam_tfrecord.features.arrow_types import is_binary, is_temporal, is_text
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, INT64, VALUES, TFColumn, schema_tf_columns
-from beam_tfrecord.format.generations import Shard
 from beam_tfrecord.format.manifest import BY_BYTES, BY_GROUP, Manifest
+from beam_tfrecord.format.manifest_parts import Shard
 from beam_tfrecord.format.sort_keys import purpose_seed
-from beam_tfrecord.native.values import KIND_NAMES, FitRule, UInt64Array
+from beam_tfrecord.native.kernel_types import KIND_NAMES, FitRule, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import ColumnHashes
 from beam_tfrecord.records.tfrecord import RecordBlock

@@ -410,7 +410,7 @@ def _job_ends_at_interrupt(progress: Progress) -> Iterator[None]:
     for its threads because they may be busy for a long time.
     """
     from beam_tfrecord.jobs.run import what_is_kept
-    from beam_tfrecord.runners.launch import cancel_all
+    from beam_tfrecord.runners.launch_settings import cancel_all
 
     handler_outside: Any = signal.getsignal(signal.SIGINT)
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 from beam_tfrecord.dataset.record_files import OpenedManifest, explained_by
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.format.stage import StageManifest, is_stage
 from beam_tfrecord.job_state.job import Target
 from beam_tfrecord.records.encoding import Arena, Encoder

@@ -23,14 +23,14 @@ from beam_tfrecord import native
 from beam_tfrecord.dataset.record_files import IndexedShards
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.layout import apportion
 from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.loading.epochs import MIXTURE_BYTES, order_of, window_of
 from beam_tfrecord.loading.order import MIXTURE, Mixture, Order
 from beam_tfrecord.loading.rows import Rows, ShardFiles
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 from beam_tfrecord.records.tfrecord import RecordBlock
 from beam_tfrecord.storage import is_remote
 

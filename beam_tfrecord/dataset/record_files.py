@@ -26,10 +26,10 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.errors import BeamTFRecordError, DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.manifest import Manifest
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.format.manifest_parts import Shard
+from beam_tfrecord.native.kernel_types import Int64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.shard_index import ShardIndex, index_name, ranges_of
 from beam_tfrecord.records.tfrecord import RecordBlock, read_blocks

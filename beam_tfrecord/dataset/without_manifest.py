@@ -13,10 +13,10 @@ import numpy as np
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import sum_text
 from beam_tfrecord.format.layout import ONLY_SPLIT
 from beam_tfrecord.format.manifest import Manifest, manifest_path, near_datasets
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.format.sort_keys import purpose_seed
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.records.examples import Discovered, ForeignRecord, merge_discovered, types_in

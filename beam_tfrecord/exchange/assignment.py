@@ -26,7 +26,7 @@ from beam_tfrecord.format.sort_keys import (
     sort_keys_in_source_order,
 )
 from beam_tfrecord.format.tally import content_columns
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.encoding import ColumnHashes
 from beam_tfrecord.rows.batch import Batch, Origin, Reject
 from beam_tfrecord.selection.evaluate import rows_that_match

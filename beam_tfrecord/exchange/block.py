@@ -16,7 +16,7 @@ from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import Layout
 from beam_tfrecord.format.sort_keys import ONE_INPUT, Lineage
 from beam_tfrecord.format.tally import Tally, count_duplicates
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import RUN_ROOM_BYTES, Arena, Encoder
 from beam_tfrecord.records.examples import (

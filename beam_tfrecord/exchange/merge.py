@@ -38,7 +38,7 @@ from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.progress_files import WRITING, ProgressLog
 from beam_tfrecord.job_state.run_files import SORT_KEY_BYTES, RunIndex, SpillRun, read_index
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.records.examples import discovered_in

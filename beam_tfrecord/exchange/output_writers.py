@@ -29,7 +29,7 @@ from beam_tfrecord.format.stage import file_schema, not_held, staged_schema, to_
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.records.shard_index import IndexWriter
 from beam_tfrecord.records.tfrecord import ShardStream
 from beam_tfrecord.rows.batch import Batch, Reject, count_rejects

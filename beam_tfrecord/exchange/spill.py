@@ -33,7 +33,7 @@ from beam_tfrecord.job_state.run_files import (
     footer,
     merge_counts,
 )
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.rows.batch import Batch, Reject
 from beam_tfrecord.storage import WRITE_BYTES, WholeFile
 

@@ -42,7 +42,7 @@ from beam_tfrecord.exchange.merge_plan import (
 )
 from beam_tfrecord.exchange.output_writers import DirectWriter, StageWriter
 from beam_tfrecord.exchange.spill import BlockCutter, BlockWriter, Spiller, sort_range
-from beam_tfrecord.exchange.strata import HashFile, HashWriter, find_strata
+from beam_tfrecord.exchange.split_limits import HashFile, HashWriter, find_strata
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects, rejected, rejected_rows
 from beam_tfrecord.format.tally import Tally, merge_tallies
 from beam_tfrecord.job_state.checkpoints import (

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import decoded_type, time_unit
 from beam_tfrecord.native._csv import Filler
-from beam_tfrecord.native.values import (
+from beam_tfrecord.native.kernel_types import (
     AS_DOUBLE,
     BoolArray,
     Float64Array,

@@ -41,7 +41,7 @@ from beam_tfrecord.features.tensors import (
     tensor_column,
 )
 from beam_tfrecord.features.tf_columns import decimal_is_integer, is_flat_tensor
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 
 
 class TFArrays(NamedTuple):

@@ -40,7 +40,7 @@ from beam_tfrecord.features.tensors import (
     varying_storage,
 )
 from beam_tfrecord.features.type_join import Convert, cast, convert_each
-from beam_tfrecord.native.values import BoolArray
+from beam_tfrecord.native.kernel_types import BoolArray
 
 
 class NoConversion(Exception):

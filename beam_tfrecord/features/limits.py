@@ -18,7 +18,7 @@ from beam_tfrecord.features.arrow_types import is_list, is_text, value_type
 from beam_tfrecord.features.cast_to_schema import rows_with
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.tf_columns import SchemaLike
-from beam_tfrecord.native.values import BoolArray
+from beam_tfrecord.native.kernel_types import BoolArray
 
 
 class Limits(NamedTuple):

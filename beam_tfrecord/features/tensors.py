@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.native.values import BoolArray
+from beam_tfrecord.native.kernel_types import BoolArray
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]

@@ -21,7 +21,7 @@ from beam_tfrecord.features.arrow_types import (
 )
 from beam_tfrecord.features.feature import labels_of, with_labels
 from beam_tfrecord.features.tensors import TensorType, join_tensor_types
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 
 # What Arrow and Python raise for a value that cannot be converted exactly.
 NOT_EXACT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from beam_tfrecord.base.text import counted, parse_size
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 
 T = TypeVar("T")
 

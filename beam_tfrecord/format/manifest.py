@@ -20,9 +20,9 @@ from beam_tfrecord import storage
 from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import RULES, Generation, Shard, Split, check_names
 from beam_tfrecord.format.hashes import parse_sealed, sealed_lines, sum_text
 from beam_tfrecord.format.layout import Strata, is_split_name
+from beam_tfrecord.format.manifest_parts import RULES, Generation, Shard, Split, check_names
 from beam_tfrecord.records.shard_index import index_name
 
 FORMAT = "beam_tfrecord/1"

@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 from beam_tfrecord.rows.batch import Origin, StepPath
 
 # A bin is the set of records whose sort keys have the same leading bits. The leading 16 bits of

@@ -23,10 +23,10 @@ from beam_tfrecord.base.text import format_size, listed
 from beam_tfrecord.errors import BeamTFRecordError, DataError, StorageError, UsageError
 from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import bare_type, type_from_json, type_to_json
-from beam_tfrecord.format.generations import Count, Generation, check_names
 from beam_tfrecord.format.hashes import parse_sealed
 from beam_tfrecord.format.job_file import JOB_NAME
 from beam_tfrecord.format.manifest import MANIFEST_NAME, manifest_text, sealed
+from beam_tfrecord.format.manifest_parts import Count, Generation, check_names
 from beam_tfrecord.format.rejects import REJECTS_FILE
 from beam_tfrecord.storage import absolute_path, is_web
 

@@ -21,7 +21,7 @@ from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.layout import NO_SPLIT
 from beam_tfrecord.images import Refused, merge_refused
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 from beam_tfrecord.records.examples import Discovered, merge_discovered, schema_of_discovered
 
 CONTENT_KEY = b"beam_tfrecord.content"

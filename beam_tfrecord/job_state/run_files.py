@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.storage import file_size, is_remote, read_into
 
 MAGIC = b"BTFRUN\x00\x01"

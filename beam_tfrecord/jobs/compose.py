@@ -27,7 +27,7 @@ from beam_tfrecord.preprocess.fit_and_apply import Preprocess
 from beam_tfrecord.records.row_types import returned_schema
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA, Batch
 from beam_tfrecord.runners import IS_OF_JOB, traits_of
-from beam_tfrecord.runners.launch import say_start
+from beam_tfrecord.runners.launch_settings import say_start
 from beam_tfrecord.runners.start import pipeline
 from beam_tfrecord.sources.base import Source
 from beam_tfrecord.sources.csv.source import Csv, with_texts

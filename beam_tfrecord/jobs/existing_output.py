@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_tfrecord.base.text import cell, listed
 from beam_tfrecord.errors import BeamTFRecordError, TargetExists
-from beam_tfrecord.format import generations, manifest
+from beam_tfrecord.format import manifest, manifest_parts
 from beam_tfrecord.format.job_file import (
     INPUT,
     INPUT_STATE,
@@ -70,9 +70,9 @@ def _differences(
     found = _changed_settings(before.get(SETTINGS, settings.asked), settings.asked)
     if getattr(present, "appended", ()):
         found.append("rows were appended there")
-    if isinstance(present, manifest.Manifest) and present.rules != generations.RULES:
+    if isinstance(present, manifest.Manifest) and present.rules != manifest_parts.RULES:
         found.append(
-            f"writing rules: {present.rules} there, {generations.RULES} now (see the changelog)"
+            f"writing rules: {present.rules} there, {manifest_parts.RULES} now (see the changelog)"
         )
     found += _changed_files(_files_of(present.source), _files_of(identity.source))
     return f"different: {'; '.join(found)}" if found else ""

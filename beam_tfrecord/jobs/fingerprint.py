@@ -32,7 +32,7 @@ import msgspec
 from beam_tfrecord import storage
 from beam_tfrecord._version import __version__
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.format import generations
+from beam_tfrecord.format import manifest_parts
 from beam_tfrecord.format.job_file import INPUT, INPUT_STATE, INPUTS
 from beam_tfrecord.format.manifest import FORMAT
 from beam_tfrecord.job_state import stored_state
@@ -83,7 +83,8 @@ def fingerprint_of(decisive: Mapping[str, Any], *, has_functions: bool = True) -
             return str(value)
         return value.identity() if has_functions else "function"
 
-    text = json.dumps({"rules": generations.RULES, **decisive}, default=described, sort_keys=True)
+    rules = {"rules": manifest_parts.RULES}
+    text = json.dumps(rules | dict(decisive), default=described, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

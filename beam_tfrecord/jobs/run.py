@@ -49,7 +49,7 @@ from beam_tfrecord.jobs.settings import JobSettings, M, Settings
 from beam_tfrecord.publish.assemble import warn_of
 from beam_tfrecord.publish.transaction import APPENDS, abandon, clear_leftovers, give_up
 from beam_tfrecord.runners import start, traits_of
-from beam_tfrecord.runners.launch import Launch, RemoteJob, launching
+from beam_tfrecord.runners.launch_settings import Launch, RemoteJob, launching
 from beam_tfrecord.sources.base import InputFile, Source
 from beam_tfrecord.sources.choose import skipped_counts
 from beam_tfrecord.sources.csv.source import Csv

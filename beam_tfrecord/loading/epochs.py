@@ -24,7 +24,7 @@ from beam_tfrecord.features.arrow_arrays import take_rows
 from beam_tfrecord.loading.order import MIXTURE, Order, StepOrder
 from beam_tfrecord.loading.rows import MIXED_BYTES, Rows, mixed_rows
 from beam_tfrecord.loading.values import rebatch
-from beam_tfrecord.native.values import UInt64Array
+from beam_tfrecord.native.kernel_types import UInt64Array
 from beam_tfrecord.storage import is_remote
 
 # Examples of several small batches are read at a time, for speed.

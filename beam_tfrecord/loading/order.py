@@ -19,7 +19,7 @@ import numpy.typing as npt
 from beam_tfrecord import native
 from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.base.text import counted
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 
 _ROUNDS = 8
 # The `Manifest.order` of a mixture.

@@ -19,11 +19,11 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import TensorType
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.manifest import Manifest, splits_html
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.loading.values import arrays_of, printing_images, rebatch
 from beam_tfrecord.native import Picked
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 from beam_tfrecord.records.tfrecord import RecordBlock
 
 if TYPE_CHECKING:

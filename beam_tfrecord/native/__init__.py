@@ -28,7 +28,7 @@ from beam_tfrecord.native._records import (
     sort_records,
     xxh64,
 )
-from beam_tfrecord.native.values import (
+from beam_tfrecord.native.kernel_types import (
     FLOAT_OVERFLOW,
     INTEGER_OVERFLOW,
     INVALID_UTF8,

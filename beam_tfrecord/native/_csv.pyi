@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.native.values import CsvRowError, Dialect, Passage, Row, Sighting, Target
+from beam_tfrecord.native.kernel_types import CsvRowError, Dialect, Passage, Row, Sighting, Target
 
 def scan(data: Any, dialect: Dialect) -> tuple[Passage, ...]:
     """Return what a piece of a file does to each of the eight states it may be entered in."""

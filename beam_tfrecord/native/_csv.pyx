@@ -12,7 +12,7 @@ from libc.string cimport memchr, memset
 
 import numpy as np
 
-from beam_tfrecord.native.values import (
+from beam_tfrecord.native.kernel_types import (
     BROKEN_ROWS, COLUMN_TEXT_BYTES, CsvRowError, Row, Sighting
 )
 

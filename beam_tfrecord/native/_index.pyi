@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.native.values import Picked
+from beam_tfrecord.native.kernel_types import Picked
 
 _Int64s = npt.NDArray[np.int64]
 _UInt64s = npt.NDArray[np.uint64]

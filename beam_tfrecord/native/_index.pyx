@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from beam_tfrecord.native.values import PICK_REASONS, Picked
+from beam_tfrecord.native.kernel_types import PICK_REASONS, Picked
 
 
 cdef extern from "vec.h" nogil:

@@ -12,7 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.native.values import DecodedFeature, Encoded, FitRule, Found, Frames, RunEntries
+from beam_tfrecord.native.kernel_types import (
+    DecodedFeature,
+    Encoded,
+    FitRule,
+    Found,
+    Frames,
+    RunEntries,
+)
 
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]

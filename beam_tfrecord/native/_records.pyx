@@ -12,9 +12,9 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-from beam_tfrecord.native.values import DecodedFeature
-from beam_tfrecord.native.values import FAULT_REASONS, KIND_NAMES
-from beam_tfrecord.native.values import Encoded, Found, Frames, RunEntries
+from beam_tfrecord.native.kernel_types import DecodedFeature
+from beam_tfrecord.native.kernel_types import FAULT_REASONS, KIND_NAMES
+from beam_tfrecord.native.kernel_types import Encoded, Found, Frames, RunEntries
 
 bt_crc32c_init()
 

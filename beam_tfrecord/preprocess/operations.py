@@ -38,7 +38,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_tfrecord.native.values import Float64Array
+from beam_tfrecord.native.kernel_types import Float64Array
 from beam_tfrecord.preprocess.fitted import NO_WORD
 from beam_tfrecord.preprocess.steps import open_matrix
 from beam_tfrecord.stats.numeric_summary import FLOAT_UNIT, float_sums

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 from beam_tfrecord.preprocess.steps import EMPTY, FLOAT, INTEGER, OTHER, TEXT, kind_of
 from beam_tfrecord.rows.batch import Batch
 

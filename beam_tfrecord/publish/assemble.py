@@ -22,7 +22,6 @@ from beam_tfrecord.exchange.merge_plan import split_order
 from beam_tfrecord.features.feature import LABELS_FILE, ColumnStats, labels_text
 from beam_tfrecord.features.feature_spec import schema_pbtxt
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Generation, Shard, Split
 from beam_tfrecord.format.hashes import data_hash, sum_text
 from beam_tfrecord.format.job_file import JOB_NAME, read_job
 from beam_tfrecord.format.layout import Layout
@@ -35,6 +34,7 @@ from beam_tfrecord.format.manifest import (
     Manifest,
     fitted_files,
 )
+from beam_tfrecord.format.manifest_parts import Generation, Shard, Split
 from beam_tfrecord.format.rejects import SAVED_FILE, SavedRejects, join_rejects
 from beam_tfrecord.format.stage import StageFile, StageManifest
 from beam_tfrecord.format.tally import Tally, duplicate_lines, duplicates_to_json

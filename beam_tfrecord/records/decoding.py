@@ -37,7 +37,7 @@ from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import Array, TensorType, dtype_name, varying_storage
 from beam_tfrecord.features.tf_columns import BYTES, DTYPE, FLOAT, SHAPE, TFColumn, tf_columns
-from beam_tfrecord.native.values import BoolArray, Int64Array, UInt8Array
+from beam_tfrecord.native.kernel_types import BoolArray, Int64Array, UInt8Array
 
 
 class Decoder:

@@ -26,7 +26,13 @@ from beam_tfrecord.features.limits import Limits
 from beam_tfrecord.features.python_rows import python_values
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tf_columns import BYTES, VALUES, TFColumn, schema_tf_columns
-from beam_tfrecord.native.values import BoolArray, Float64Array, Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import (
+    BoolArray,
+    Float64Array,
+    Int64Array,
+    UInt8Array,
+    UInt64Array,
+)
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject
 
 # More than most runs (sorted spill files) need: unused memory costs nothing, growing costs a copy.

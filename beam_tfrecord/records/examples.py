@@ -11,7 +11,7 @@ import pyarrow as pa
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.native.values import BYTES_KIND, KIND_NAMES, Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import BYTES_KIND, KIND_NAMES, Int64Array, UInt64Array
 
 _KIND_TYPES = {1: pa.binary(), 2: pa.float32(), 3: pa.int64()}
 

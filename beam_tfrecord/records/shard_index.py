@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError
-from beam_tfrecord.native.values import Int64Array, UInt8Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array, UInt64Array
 from beam_tfrecord.storage import WholeFile, is_remote, read_bytes
 
 # Spark ignores directories that begin with an underscore. Patterns such as `**/train-*` and

@@ -20,7 +20,7 @@ from isal import igzip, isal_zlib
 
 from beam_tfrecord import native
 from beam_tfrecord.errors import DataError, UsageError
-from beam_tfrecord.native.values import Int64Array, UInt8Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt8Array
 from beam_tfrecord.rows.batch import EXAMPLES_SCHEMA
 from beam_tfrecord.storage import WholeFile, open_once, open_read
 

@@ -20,7 +20,7 @@ from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_arrays import take_rows, to_text
 from beam_tfrecord.features.python_rows import python_rows
 from beam_tfrecord.images import Refused
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 
 DEFAULT_BATCH_ROWS = 16_384
 MAX_VALUE_CHARS = 200

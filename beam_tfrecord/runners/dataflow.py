@@ -27,7 +27,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from beam_tfrecord.errors import BeamTFRecordError, UsageError
 from beam_tfrecord.runners import new_job_name
 from beam_tfrecord.runners.failures import failure, refusal
-from beam_tfrecord.runners.launch import RemoteJob, current_launch
+from beam_tfrecord.runners.launch_settings import RemoteJob, current_launch
 from beam_tfrecord.runners.pipelines import Finished, RemoteResult, silenced
 from beam_tfrecord.runners.wheels import stage_wheels
 from beam_tfrecord.storage import gcs

@@ -13,7 +13,7 @@ from apache_beam.runners.runner import PipelineState
 from beam_tfrecord.errors import BeamTFRecordError, JobFailed, StorageError, UsageError, error_in
 from beam_tfrecord.rows.user_function import is_users_file
 from beam_tfrecord.runners.boot import FAULTS, fault_text, unloadable_line
-from beam_tfrecord.runners.launch import RemoteJob
+from beam_tfrecord.runners.launch_settings import RemoteJob
 
 _MAX_CHARACTERS = 400
 _STEP = re.compile(r"\s*\[while running '([^']*)'\]")

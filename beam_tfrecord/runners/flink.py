@@ -33,7 +33,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
 from beam_tfrecord.runners import boot, flink_cluster, new_job_name
 from beam_tfrecord.runners.failures import error_of, start_fault
-from beam_tfrecord.runners.launch import Launch, RemoteJob, current_launch, say_start
+from beam_tfrecord.runners.launch_settings import Launch, RemoteJob, current_launch, say_start
 from beam_tfrecord.runners.pipelines import RemoteResult
 from beam_tfrecord.runners.wheels import stage_wheels
 from beam_tfrecord.storage import exists, is_remote, put, read_bytes, remove

@@ -48,7 +48,7 @@ from beam_tfrecord.runners import (
     choose_workers,
 )
 from beam_tfrecord.runners.failures import error_of, short_error
-from beam_tfrecord.runners.launch import (
+from beam_tfrecord.runners.launch_settings import (
     Launch,
     RemoteJob,
     cancelled_with_us,

@@ -19,7 +19,7 @@ from beam_tfrecord.runners import EMBEDDED_JOB_SERVICE, asked_workers, check_run
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_tfrecord.runners.launch import Launch
+    from beam_tfrecord.runners.launch_settings import Launch
 
 PRISM_PACKAGE = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 

@@ -22,7 +22,7 @@ from beam_tfrecord.base.arguments import check_seed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.format.layout import Splits, as_columns, named_values
 from beam_tfrecord.format.sort_keys import purpose_seed, sort_keys_by_origin
-from beam_tfrecord.native.values import BoolArray
+from beam_tfrecord.native.kernel_types import BoolArray
 from beam_tfrecord.rows.batch import Batch, Origin
 from beam_tfrecord.selection.evaluate import rows_that_match
 from beam_tfrecord.selection.parse import Condition, naming, parse_filter

@@ -19,7 +19,7 @@ from beam_tfrecord.base.arguments import as_words
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.images import ImageError
-from beam_tfrecord.native.values import BoolArray
+from beam_tfrecord.native.kernel_types import BoolArray
 from beam_tfrecord.options.sources import CocoOptions
 from beam_tfrecord.sources.base import InputFile, Scan, Source
 from beam_tfrecord.sources.coco_files import (

@@ -28,7 +28,7 @@ import pyarrow.json as pj
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import is_text, type_name
 from beam_tfrecord.features.type_join import convert_each
-from beam_tfrecord.native.values import BoolArray, Int64Array
+from beam_tfrecord.native.kernel_types import BoolArray, Int64Array
 from beam_tfrecord.sources.base import InputFile, Unit
 from beam_tfrecord.sources.damaged_files import format_of, incomplete
 from beam_tfrecord.sources.files import has_suffix

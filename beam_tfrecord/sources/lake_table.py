@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from beam_tfrecord.errors import DataError, InputChanged, SchemaConflict, UsageError
 from beam_tfrecord.features.type_join import always_fits, can_cast, plain_field, plain_type
-from beam_tfrecord.native.values import BoolArray, Int64Array
+from beam_tfrecord.native.kernel_types import BoolArray, Int64Array
 from beam_tfrecord.options.sources import LakeOptions
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch
 from beam_tfrecord.selection.evaluate import PieceBounds

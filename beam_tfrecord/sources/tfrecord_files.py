@@ -25,7 +25,7 @@ from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.manifest import MANIFEST_NAME, Manifest, directory_of, manifest_path
 from beam_tfrecord.format.stage import format_at
-from beam_tfrecord.native.values import FAULT_REASONS
+from beam_tfrecord.native.kernel_types import FAULT_REASONS
 from beam_tfrecord.records.decoding import Decoder
 from beam_tfrecord.records.tfrecord import (
     HEADER_BYTES,

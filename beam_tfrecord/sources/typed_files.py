@@ -22,7 +22,7 @@ from beam_tfrecord.features.arrow_arrays import bare_array
 from beam_tfrecord.features.arrow_types import is_binary, is_text
 from beam_tfrecord.features.cast_to_schema import convert
 from beam_tfrecord.features.type_join import can_cast, cast_exactly, join_types, plain_field
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 from beam_tfrecord.options.sources import TypedOptions
 from beam_tfrecord.rows.batch import (
     DEFAULT_BATCH_ROWS,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 
 KEPT = 2048
 _HIGHEST = 2**64 - 1

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from beam_tfrecord.native.values import Int64Array
+from beam_tfrecord.native.kernel_types import Int64Array
 from beam_tfrecord.stats.distinct import KEPT, Distinct, add_equal, mix, run_starts, unmix
 
 Kind = Literal["int", "uint", "float"]

@@ -19,7 +19,7 @@ from beam_tfrecord.features.tensors import TensorType, column_arrays
 from beam_tfrecord.format.tally import DuplicateCount
 from beam_tfrecord.images import ImageError
 from beam_tfrecord.images.headers import STARTS, describe
-from beam_tfrecord.native.values import UInt64Array
+from beam_tfrecord.native.kernel_types import UInt64Array
 from beam_tfrecord.stats.distinct import Distinct, mix
 from beam_tfrecord.stats.numeric_summary import Numbers
 

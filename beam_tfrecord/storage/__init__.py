@@ -35,8 +35,8 @@ from beam_tfrecord.storage.paths import (
     path_text,
     plain_path,
 )
-from beam_tfrecord.storage.read_only import BeamFilesystem, WebServers
 from beam_tfrecord.storage.s3 import S3Storage
+from beam_tfrecord.storage.web_and_beam import BeamFilesystem, WebServers
 from beam_tfrecord.storage.zips import ZipFilesystem, is_in_zip, shown_path, split_zip_url, zip_url
 
 # Large enough that the number of calls costs no time.

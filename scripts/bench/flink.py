@@ -138,7 +138,7 @@ def stock(source: str, output: Path, addresses: dict[str, str]) -> None:
     import apache_beam as beam
     from stock_example import to_example
 
-    from beam_tfrecord.runners.launch import Launch, launching
+    from beam_tfrecord.runners.launch_settings import Launch, launching
 
     options = [f"--{name}={value}" for name, value in addresses.items()]
     # Our wheels bring the function to the workers, which stock Beam would have to be taught.

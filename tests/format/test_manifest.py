@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.manifest import Manifest, manifest_path
+from beam_tfrecord.format.manifest_parts import Shard, Split
 
 MANIFEST = Manifest(
     fingerprint="f00d",

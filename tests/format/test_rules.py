@@ -4,7 +4,7 @@ import pytest
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import TargetExists
-from beam_tfrecord.format import generations as rules
+from beam_tfrecord.format import manifest_parts as rules
 
 
 def _job(directory, **options):

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.jobs import api
 from tests.helpers import records
 

@@ -12,7 +12,7 @@ import xxhash
 
 from beam_tfrecord.features.feature import ColumnStats
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch
 from tests.helpers.records import framed, manifest_of

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.records.encoding import Arena, Encoder
 from beam_tfrecord.rows.batch import Batch
 from tests.helpers.tf_example import BytesList, Example, Feature, Features, FloatList, Int64List

@@ -22,7 +22,7 @@ from beam_tfrecord.job_state.progress_files import (
     ProgressLog,
     watch,
 )
-from beam_tfrecord.runners.launch import Launch, launching, say_start
+from beam_tfrecord.runners.launch_settings import Launch, launching, say_start
 
 ROWS = 50_000
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native.values import Encoded
+from beam_tfrecord.native.kernel_types import Encoded
 from tests.helpers.effort import examples
 from tests.helpers.tf_example import Features
 from tests.native import wire

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native.values import Found
+from beam_tfrecord.native.kernel_types import Found
 from tests.helpers.records import framed_records
 from tests.helpers.tf_example import Example, Feature
 from tests.native import wire

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_tfrecord import native
-from beam_tfrecord.native.values import BYTES_KIND, FLOAT_KIND, INT64_KIND, FitRule
+from beam_tfrecord.native.kernel_types import BYTES_KIND, FLOAT_KIND, INT64_KIND, FitRule
 from tests.helpers.records import framed, framed_records
 from tests.helpers.tf_example import Example
 from tests.native import wire

@@ -7,7 +7,7 @@ import pytest
 from beam_tfrecord import native, storage
 from beam_tfrecord.errors import LeaseLost, StorageError
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.generations import Shard, Split
+from beam_tfrecord.format.manifest_parts import Shard, Split
 from beam_tfrecord.job_state.job import Target
 from beam_tfrecord.publish.publication import Note
 from beam_tfrecord.publish.transaction import (

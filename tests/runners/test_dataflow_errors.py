@@ -4,7 +4,7 @@ import pytest
 
 from beam_tfrecord.errors import JobFailed, StorageError, UsageError
 from beam_tfrecord.runners.failures import best_reason, error_of, failure, refusal
-from beam_tfrecord.runners.launch import RemoteJob
+from beam_tfrecord.runners.launch_settings import RemoteJob
 from tests.helpers.lazy import Lazy
 
 api = Lazy("google.api_core.exceptions")

@@ -11,7 +11,7 @@ from beam_tfrecord.runners import boot, boot_worker
 from beam_tfrecord.runners.failures import error_of, start_fault
 from beam_tfrecord.runners.flink import FlinkResult
 from beam_tfrecord.runners.flink_cluster import Cluster
-from beam_tfrecord.runners.launch import Launch, RemoteJob
+from beam_tfrecord.runners.launch_settings import Launch, RemoteJob
 
 # As Flink 1.19 with Beam's runner tells of an error in a Python worker, shortened.
 WORKER_ERROR = """\

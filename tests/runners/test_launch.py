@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from beam_tfrecord.runners.launch import RemoteJob, cancel_all, cancelled_with_us
+from beam_tfrecord.runners.launch_settings import RemoteJob, cancel_all, cancelled_with_us
 
 
 def job_of(id_, cancel, page=""):

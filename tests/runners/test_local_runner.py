@@ -17,7 +17,7 @@ from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 import beam_tfrecord as bt
 from beam_tfrecord.errors import UsageError
-from beam_tfrecord.runners.launch import Launch, launching
+from beam_tfrecord.runners.launch_settings import Launch, launching
 from tests.runners import slow_bundles
 
 THREADS = ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from beam_tfrecord.native import _csv as native
-from beam_tfrecord.native import values as codes
-from beam_tfrecord.native.values import Target
+from beam_tfrecord.native import kernel_types as codes
+from beam_tfrecord.native.kernel_types import Target
 from tests.helpers.effort import examples
 
 RFC = (ord(","), ord('"'), None, True)

@@ -12,7 +12,7 @@ import beam_tfrecord as bt
 from beam_tfrecord import storage
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.storage import object_store, read_only
+from beam_tfrecord.storage import object_store, web_and_beam
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.emulators.web import web_server
 from tests.helpers.reading import rows_in
@@ -30,7 +30,7 @@ def server(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with web_server() as running:
         yield running
-        read_only.client().close()
+        web_and_beam.client().close()
 
 
 def remote_rows(url, kind="Csv"):
@@ -120,7 +120,7 @@ def test_files_of_several_urls_have_names_like_local_ones(server):
     ids=str,
 )
 def test_servers_that_can_be_read(server, monkeypatch, options):
-    monkeypatch.setattr(read_only, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(web_and_beam, "SILENCE_SECONDS", 0.5)
     page = server.put("/a.csv", CSV, **options)
     assert storage.read_bytes(f"{server.url}/a.csv") == CSV
     with storage.open_read(f"{server.url}/a.csv", buffer_bytes=3000) as file:
@@ -160,7 +160,7 @@ def test_an_empty_file_is_one(server, options):
 )
 def test_servers_that_cannot_be_read_are_one_line(server, monkeypatch, options, message):
     monkeypatch.setattr(object_store, "RETRY_SECONDS", 0.3)
-    monkeypatch.setattr(read_only, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(web_and_beam, "SILENCE_SECONDS", 0.2)
     server.put("/a.csv", CSV, **options)
     line = refusal("schema", f"{server.url}/a.csv?token=s3cret")
     assert f"'{server.url}/a.csv'" in line
@@ -196,7 +196,7 @@ def test_what_is_not_there_or_cannot_be_asked_is_one_line(server, monkeypatch):
 
 
 def test_a_server_that_is_not_there_is_given_up_before_one_that_is_busy(server, monkeypatch):
-    monkeypatch.setattr(read_only, "UNANSWERED_SECONDS", 0)
+    monkeypatch.setattr(web_and_beam, "UNANSWERED_SECONDS", 0)
     server.put("/a.csv", CSV, faults=["503"])
     with pytest.raises(StorageError, match=r"Connection refused\): try again later"):
         storage.status("http://127.0.0.1:1/a.csv")
@@ -289,7 +289,7 @@ def test_certificates_are_checked(tmp_path, monkeypatch, server):
         line = refusal("schema", f"{url}?token=s3cret")
         assert f"cannot read '{url}' (self-signed certificate: if it is right, name" in line
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "cert"))
-        read_only.client().close()
+        web_and_beam.client().close()
         assert len(remote_rows(url)) == 500
         line = refusal("schema", url.replace("127.0.0.1", "localhost"))
         assert "certificate is not valid for 'localhost'" in line

@@ -327,7 +327,7 @@ def test_arguments_that_do_not_fit(parquet, tmp_path, options, message):
 @pytest.mark.parametrize(
     ("name", "function", "cure"),
     [
-        ("a.csv", bt.write, r"name it '.*/a/', or use .*\.to_csv\('.*/a\.csv'\) of a dataset$"),
+        ("a.csv", bt.write, r"name it '.*/a/', or run export --to csv for a dataset as CSV$"),
         ("a.v1.PARQUET", bt.extract, r"name it '.*/a\.v1/'$"),
         ("a.parquet", bt.write, "name it '.*/a/', or run extract for Parquet files$"),
     ],

@@ -11,9 +11,9 @@ import pyarrow as pa
 from beam_tfrecord.base.text import counted
 from beam_tfrecord.errors import DataError
 from beam_tfrecord.features.arrow_types import type_name
-from beam_tfrecord.native import values as kernel
+from beam_tfrecord.native import kernel_types as kernel
 from beam_tfrecord.native._csv import Filler, Typer, count_lines
-from beam_tfrecord.native.values import BROKEN_ROWS, CsvRowError, Target
+from beam_tfrecord.native.kernel_types import BROKEN_ROWS, CsvRowError, Target
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.rows.batch import MAX_VALUE_CHARS, Batch, Reject, bad_value, shortened
 from beam_tfrecord.sources.base import Unit

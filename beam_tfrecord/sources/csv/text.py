@@ -17,7 +17,7 @@ from typing import NamedTuple
 from beam_tfrecord.base.text import counted, repeated
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.native._csv import count_lines, first_row, scan
-from beam_tfrecord.native.values import COMMENT, CR, ROW_START, Dialect, Row
+from beam_tfrecord.native.kernel_types import COMMENT, CR, ROW_START, Dialect, Row
 from beam_tfrecord.options.sources import CsvOptions
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.damaged_files import incomplete

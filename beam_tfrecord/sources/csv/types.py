@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from beam_tfrecord.errors import SchemaConflict, UsageError, quoted
 from beam_tfrecord.features.arrow_types import bare_type, type_name
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.native import values as kernel
+from beam_tfrecord.native import kernel_types as kernel
 from beam_tfrecord.native._csv import Filler, Typer
-from beam_tfrecord.native.values import Dialect, Target, UInt8Array
+from beam_tfrecord.native.kernel_types import Dialect, Target, UInt8Array
 from beam_tfrecord.sources.base import InputFile
 from beam_tfrecord.sources.merge_schemas import ByFile
 from beam_tfrecord.sources.text_files import converted

@@ -25,7 +25,7 @@ from beam_tfrecord.exchange.assignment import check_classes
 from beam_tfrecord.exchange.spill import RUN_BYTES, BlockWriter
 from beam_tfrecord.format.layout import Layout, Splits, Strata, Stratum
 from beam_tfrecord.job_state.job import Job
-from beam_tfrecord.native.values import Int64Array, UInt64Array
+from beam_tfrecord.native.kernel_types import Int64Array, UInt64Array
 from beam_tfrecord.storage import WholeFile, read_into
 
 # Pairs of hash and class that are in memory at once.
