@@ -138,7 +138,7 @@ def append(ctx: click.Context, /, paths: tuple[str, ...], **flags: Any) -> None:
     Schema, splits, seed, order, function and preprocessing are those of DATASET. Files that it has
     already are skipped, so the same command with the same pattern takes only what is new.
 
-    Example: beam-tfrecord append "trips/*.csv" dataset/
+    Example: beam-tfrecord append trips/ dataset/
     """
     inputs, output = split_output(paths)
     arguments = job_arguments(flags, APPEND_OPTIONS, inputs=inputs) | _beam_arguments(ctx, flags)
