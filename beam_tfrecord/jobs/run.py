@@ -260,6 +260,11 @@ def _short_error(job: _LiveJob, error: BaseException, files: Sequence[InputFile]
         return KeyboardInterrupt(f"interrupted: {what_is_kept()}")
     if not isinstance(error, Exception):
         return error
+    if job.settings.appends_to and not storage.is_directory(job.directory):
+        return StorageError(
+            f"another job has written {job.settings.target.output!r} anew meanwhile: nothing was "
+            "appended: run the same command again"
+        )
     found = recorded_fault(job.directory) or _machine_error(job, error)
     is_of_input = isinstance(found, DataError | StorageError) and not isinstance(found, LeaseLost)
     return (_changed(files) if is_of_input else None) or found or error

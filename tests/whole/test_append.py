@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import os
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -277,6 +278,21 @@ def test_what_has_no_rows_to_append_to(tmp_path, case):
     with pytest.raises(BeamTFRecordError, match=r"write a dataset of all rows|nothing can be app"):
         bt.append(second, tmp_path / "out")
     assert files(tmp_path / "out") == made
+
+
+def clears(row):
+    for path in Path(os.environ.get("CLEARED", "nowhere")).glob(".tmp-*"):
+        shutil.rmtree(path)
+    return row
+
+
+def test_another_job_may_write_the_dataset_anew(tmp_path, monkeypatch):
+    first, second, _ = days(tmp_path)
+    bt.write(first, tmp_path / "out", map=clears)
+    monkeypatch.setenv("CLEARED", str(tmp_path / "out"))
+    with pytest.raises(BeamTFRecordError, match="another job has written '.*' anew meanwhile"):
+        bt.append(second, tmp_path / "out", map=clears)
+    assert bt.verify(tmp_path / "out").ok
 
 
 def _append(path, output):
