@@ -290,7 +290,7 @@ def test_another_job_may_write_the_dataset_anew(tmp_path, monkeypatch):
     first, second, _ = days(tmp_path)
     bt.write(first, tmp_path / "out", map=clears)
     monkeypatch.setenv("CLEARED", str(tmp_path / "out"))
-    with pytest.raises(BeamTFRecordError, match="another job has written '.*' anew meanwhile"):
+    with pytest.raises(BeamTFRecordError, match=r"another job has written '.*' anew meanwhile"):
         bt.append(second, tmp_path / "out", map=clears)
     assert bt.verify(tmp_path / "out").ok
 
