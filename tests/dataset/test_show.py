@@ -146,7 +146,7 @@ def test_times_losses_stores_and_defaults_are_shown(tmp_path):
     write_examples(tmp_path, {"data": []}, Schema(features))
     shown = {feature["name"]: feature for feature in show(tmp_path)["features"]}
     ends = [(shown[name]["min"], shown[name]["max"]) for name in ("at", "day")]
-    assert ends[0] == ("1970-01-01T00:00:00", "1970-01-01T00:00:01.500000")
+    assert ends[0] == ("1970-01-01T00:00:00", "1970-01-01T00:00:01.500")
     assert ends[1] == ("1969-12-31", "1971-01-01")
     assert "null_share" not in shown["unseen"]
     text = render_show(show(tmp_path))

@@ -180,7 +180,7 @@ def test_a_pipeline_appends(tmp_path):
     assert sorted(itertools.chain(*by_split(tmp_path / "out").values())) == list(range(200))
     with (
         pytest.raises(BeamTFRecordError, match="split_by is bytes in the dataset"),
-        beam.Pipeline() as root,
+        bt.pipeline() as root,
     ):
         root | bt.ReadFromCsv(first) | bt.WriteToTFRecord(f"{tmp_path}/out/", append=True)
     assert bt.verify(tmp_path / "out").ok
