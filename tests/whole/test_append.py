@@ -260,7 +260,7 @@ def test_images_are_appended_once(tmp_path):
 def test_what_has_no_rows_to_append_to(tmp_path, case):
     first, second, _ = days(tmp_path)
     if case == "opaque":
-        with beam.Pipeline() as root:
+        with bt.pipeline() as root:
             (
                 root
                 | beam.Create([b"\xff\xff"])
