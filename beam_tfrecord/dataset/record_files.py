@@ -49,22 +49,23 @@ class OpenedManifest:
         """Record the manifest at a path; call this before the manifest is parsed."""
         return cls(path, status(path), _manifest_hash(path))
 
-    def check(self, shards: Sequence[Shard] = ()) -> None:
-        """Raise `DataError` if the manifest was replaced, unless it still names the `shards`.
+    def check(self, manifest: Manifest | None = None) -> None:
+        """Raise `DataError` if the manifest was replaced, unless it names the shards of `manifest`.
 
         Rows may have been appended, which leaves the shards of earlier generations as they are.
         """
         if (entry := status(self.path)) == self.entry:
             return
         # A manifest that was touched or copied has another time, but the same text.
-        if (xxh64 := _manifest_hash(self.path)) != self.xxh64 and not self._has(shards):
+        if (xxh64 := _manifest_hash(self.path)) != self.xxh64 and not self._has_shards(manifest):
             raise DataError(
                 f"the dataset in {os.path.dirname(self.path)!r} was replaced or removed after it "
                 "was opened: load it again"
             )
         self.entry, self.xxh64 = entry, xxh64
 
-    def _has(self, shards: Sequence[Shard]) -> bool:
+    def _has_shards(self, manifest: Manifest | None) -> bool:
+        shards = () if manifest is None else manifest.shards
         try:
             return bool(shards) and set(shards) <= set(Manifest.load(self.path).shards)
         except (BeamTFRecordError, OSError):
@@ -169,7 +170,7 @@ class RecordFiles(IndexedShards):
         path, digest = self.path(shard), self._manifest.sidecars.get(index_name(shard.path))
         with self._explained(path):
             opened = OpenShard(path, shard, digest, self._checked)
-            self.opened.check(self._manifest.shards)
+            self.opened.check(self._manifest)
         return opened
 
     def path(self, shard: Shard) -> str:
@@ -184,7 +185,7 @@ class RecordFiles(IndexedShards):
                 check_size(path, None if self._manifest.compression else shard.bytes)
 
     def _explained(self, path: str) -> contextlib.AbstractContextManager[None]:
-        opened = functools.partial(self.opened.check, self._manifest.shards)
+        opened = functools.partial(self.opened.check, self._manifest)
         return explained_by(opened, functools.partial(self.check_unchanged, path))
 
     def check_unchanged(self, path: str) -> None:
@@ -223,7 +224,7 @@ class RecordFiles(IndexedShards):
                     if not nbytes:
                         # Checked only now that the file is open: a file that replaces it later is
                         # not read.
-                        self.opened.check(self._manifest.shards)
+                        self.opened.check(self._manifest)
                     # Checked after the block was read, so that the check covers its bytes.
                     self.check_unchanged(path)
                     examples += len(block.starts)

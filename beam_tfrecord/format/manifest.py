@@ -184,7 +184,8 @@ class Manifest:
         listed_files = [
             of for one in self.generations for of in (one.source or {}).get("files", ())
         ]
-        kept = {name: of for name, of in self.sidecars.items() if name not in self.indexes}
+        indexes = self.indexes
+        kept = {name: of for name, of in self.sidecars.items() if name not in indexes}
         return dataclasses.replace(
             self,
             fingerprint="",
