@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.storage.object_store import BufferSink, ReadableStore, retried
-from beam_tfrecord.storage.paths import Entry, plain_path, public_path
+from beam_tfrecord.storage.paths import Entry, ListedFilesystem, plain_path, public_path
 
 CONNECT_SECONDS = 10.0
 # How long a server is asked again that has not answered at all.
@@ -252,22 +252,13 @@ def _failure(error: Exception, path: str) -> RequestFailed:
     )
 
 
-class BeamFilesystem:
+class BeamFilesystem(ListedFilesystem):
     """A read-only filesystem for all URLs that Beam's `FileSystems` can open."""
 
     def status(self, path: str) -> Entry | None:
         """Return size and version of a file, or None if there is no such file."""
         # Beam matches patterns, so it may find other names.
         return next((entry for entry in _matching(path) if entry.path == path), None)
-
-    def is_directory(self, path: str) -> bool:
-        """Return whether a file lies below that name."""
-        return next(self.files(path), None) is not None
-
-    def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory."""
-        below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
-        return sorted({name.partition("/")[0] for name in below})
 
     def files(self, directory: str) -> Iterator[Entry]:
         """Yield all files below a directory."""

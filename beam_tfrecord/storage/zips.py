@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import IO, Any, BinaryIO, cast
 
 from beam_tfrecord.errors import DataError, InputChanged, StorageError
-from beam_tfrecord.storage.paths import Entry, is_plain_name, public_path
+from beam_tfrecord.storage.paths import Entry, ListedFilesystem, is_plain_name, public_path
 
 _END = "!"
 # Archives that a process keeps open, which hold about 1 kB for each of their members.
@@ -129,7 +129,7 @@ def _name_of(info: zipfile.ZipInfo) -> str:
     return name.replace("\\", "/") if info.create_system in _OF_WINDOWS else name
 
 
-class ZipFilesystem:
+class ZipFilesystem(ListedFilesystem):
     """A read-only filesystem of the members of zip files."""
 
     def __init__(self, filesystem_of: Callable[[str], Any]) -> None:
@@ -150,15 +150,6 @@ class ZipFilesystem:
         except FileNotFoundError:
             return None
         return None if info is None else _entry(archive, name, info)
-
-    def is_directory(self, path: str) -> bool:
-        """Return whether a member lies below that name."""
-        return next(self.files(path), None) is not None
-
-    def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory."""
-        below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
-        return sorted({name.partition("/")[0] for name in below})
 
     def files(self, directory: str) -> Iterator[Entry]:
         """Yield all members below a directory, sorted by name."""
