@@ -18,7 +18,7 @@ extensions = [
     "sphinx_design",
 ]
 html_theme = "furo"
-exclude_patterns = ["**/DESIGN.md", "own_source", "upstream"]
+exclude_patterns = ["**/DESIGN.md", "own_source"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 # A copied line has no prompt, and a copied block no output.

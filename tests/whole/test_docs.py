@@ -45,9 +45,8 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*|(?<![\w-])-[a-z]\b")
 
 # Pages that always run; all others are slow.
 FAST = {"types.md", "stop-and-resume.md"}
-# Pages that run elsewhere: cells of a session in tests/jobs/test_notebooks.py, and programs that
-# show and fix a fault of Beam in tests/runners/test_local_runner.py.
-NOT_RUN = {"notebooks.md", "upstream.md"}
+# A page that runs elsewhere: cells of a session in tests/jobs/test_notebooks.py.
+NOT_RUN = {"notebooks.md"}
 # Flags of other programs that the text names.
 FOREIGN_FLAGS = {"--all", "--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-e", "-m"}
 
