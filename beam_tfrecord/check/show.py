@@ -22,7 +22,7 @@ from beam_tfrecord.format.job_file import SETTINGS, STORED_BYTES, read_job
 from beam_tfrecord.format.manifest import Manifest, beside_manifest, generation_files, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats, short_text
-from beam_tfrecord.storage import shown_path
+from beam_tfrecord.storage import public_path
 
 # Flags that choose rows of the input.
 _CHOOSING = ("--filter", "--where", "--sample", "--sample-seed", "--limit")
@@ -35,7 +35,7 @@ def show(path: str | os.PathLike[str]) -> dict[str, Any]:
     jobs = _jobs_of(path, manifest)
     settings = jobs[0].get(SETTINGS)
     return {
-        "path": shown_path(os.fspath(path)),
+        "path": public_path(os.fspath(path)),
         "source": manifest.source,
         "settings": settings if has_type(settings, dict[str, str]) else {},
         "examples": manifest.examples,

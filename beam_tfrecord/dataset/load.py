@@ -32,7 +32,7 @@ from beam_tfrecord.loading.value_text import short_text
 from beam_tfrecord.loading.values import arrays_of, with_defaults
 from beam_tfrecord.sources.base import wanted_columns
 from beam_tfrecord.sources.files import suffix_of
-from beam_tfrecord.storage import absolute_path, exists, is_remote, is_web, shown_path
+from beam_tfrecord.storage import absolute_path, exists, is_remote, is_web, public_path
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -402,7 +402,7 @@ def _open(path: str | os.PathLike[str], generation: int | None) -> Dataset:
         holds = os.path.isdir(path) and not all(map(is_stage, near_datasets(os.fspath(path))))
         if staged or (is_parquet(path) and not holds):
             manifest, rows = open_parquet(path, opened)
-            return _whole(shown_path(absolute_path(path)), manifest, rows)
+            return _whole(public_path(absolute_path(path)), manifest, rows)
         from beam_tfrecord.dataset.without_manifest import is_foreign, open_foreign
 
         if is_foreign(path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_tfrecord import native
+from beam_tfrecord import native, storage
 from beam_tfrecord.base.progress import Progress, adder
 from beam_tfrecord.base.text import repeated
 from beam_tfrecord.dataset.without_manifest import compression_of, foreign_files, is_foreign
@@ -18,7 +18,6 @@ from beam_tfrecord.format.manifest import Manifest, directory_of, manifest_path
 from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.records.shard_index import IndexWriter, index_name
 from beam_tfrecord.records.tfrecord import read_blocks
-from beam_tfrecord.storage import WholeFile, file_size, make_directory, remove_directory, shown_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,14 +72,13 @@ def index(
         compressed = [os.fspath(path)] if manifest.compression else []
     if compressed:
         raise UsageError(
-            f"{shown_path(compressed[0])!r} is compressed, so a reader cannot begin in the middle "
-            "of it: write it without compression to index it, or name plain files alone"
+            f"{storage.public_path(compressed[0])!r} is compressed, so a reader cannot begin in "
+            "the middle of it: write it without compression to index it, or name plain files alone"
         )
     if shared := repeated(index_name(name) for name, _ in shards):
         raise UsageError(f"two files would have the index {shared[0]!r}: rename one of them")
-    advance = adder(
-        progress, "indexing", sum(file_size(os.path.join(directory, name)) for name, _ in shards)
-    )
+    sizes = [storage.file_size(os.path.join(directory, name)) for name, _ in shards]
+    advance = adder(progress, "indexing", sum(sizes))
     with machine_faults(os.path.join(directory, "")):
         return [_indexed(directory, name, expected, dali, advance) for name, expected in shards]
 
@@ -94,13 +92,13 @@ def _indexed(
 ) -> Indexed:
     path = os.path.join(directory, name)
     index_path = os.path.join(directory, index_name(name))
-    make_directory(os.path.dirname(index_path))
+    storage.make_directory(os.path.dirname(index_path))
     writer = IndexWriter(index_path)
     text = None
     if dali is not None:
         text_path = os.path.join(dali, f"{name}.idx")
-        make_directory(os.path.dirname(text_path))
-        text = WholeFile(text_path)
+        storage.make_directory(os.path.dirname(text_path))
+        text = storage.WholeFile(text_path)
     digest, records, nbytes = native.XXH64(0), 0, 0
     try:
         for block in read_blocks(path, compression="", is_once=True):
@@ -121,7 +119,7 @@ def _indexed(
             text.close()
     except BaseException:
         writer.abort()
-        remove_directory(os.path.dirname(index_path))
+        storage.remove_directory(os.path.dirname(index_path))
         if text is not None:
             text.abort()
         raise

@@ -34,7 +34,7 @@ from beam_tfrecord.sources.tfrecord_files import (
     list_records,
     opened,
 )
-from beam_tfrecord.storage import exists, is_directory, is_web, list_files, shown_path
+from beam_tfrecord.storage import exists, is_directory, is_web, list_files, public_path
 
 
 @dataclasses.dataclass
@@ -104,7 +104,7 @@ def foreign_files(path: str | os.PathLike[str]) -> tuple[str, list[InputFile]]:
     files = list(list_records([os.fspath(path)]))
     if not files[0].path.endswith(files[0].name):
         raise UsageError(
-            f"cannot open {shown_path(files[0].path)!r}: its URL has a query or escaped letters: "
+            f"cannot open {public_path(files[0].path)!r}: its URL has a query or escaped letters: "
             "write it as a dataset first"
         )
     return files[0].path.removesuffix(files[0].name), files

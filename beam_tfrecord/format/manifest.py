@@ -343,7 +343,7 @@ def manifest_path(path: str | os.PathLike[str]) -> str:
     text = storage.path_text(path)
     if storage.is_web(text) and not text.endswith(".json"):
         # Without the query of a URL, which is for one file.
-        return f"{storage.shown_path(text).rstrip('/')}/{MANIFEST_NAME}"
+        return f"{storage.public_path(text).rstrip('/')}/{MANIFEST_NAME}"
     if text.endswith(".json") and not storage.is_directory(text):
         return text
     if not storage.is_directory(text) and storage.exists(f"{text}-{MANIFEST_NAME}"):

@@ -36,7 +36,7 @@ from beam_tfrecord.sources.json import Json
 from beam_tfrecord.sources.read_tasks import READ_TASK_BYTES
 from beam_tfrecord.sources.tfrecord import Known, copies_records, known_of
 from beam_tfrecord.sources.typed_files import settled_by
-from beam_tfrecord.storage import Lease, is_remote, split_zip_url
+from beam_tfrecord.storage import Lease, is_remote
 from beam_tfrecord.transforms.map_and_split import AssignSplits, MapBatches, MapRows
 from beam_tfrecord.transforms.read_batches import ReadBatches, done_of
 from beam_tfrecord.transforms.write import stage_job, write_batches
@@ -222,7 +222,7 @@ def _is_quickly_scanned(source: Source, listing: Listing) -> bool:
     # Types that do not follow from scans follow from all bytes.
     if not source.infers_from_scans and listing.bytes > QUICK_BYTES:
         return False
-    return not any(is_remote(split_zip_url(file.path)[0]) for file in files)
+    return not any(is_remote(file.path) for file in files)
 
 
 def _mapping(

@@ -44,11 +44,11 @@ from beam_tfrecord.sources.files import (
     counts_text,
     kind_of_name,
     not_there,
+    refuse_zips,
     remote_entries,
     skipped_files,
     suffix_of,
     visible_files,
-    with_zips,
 )
 from beam_tfrecord.sources.iceberg import Iceberg
 from beam_tfrecord.sources.images.folders import METADATA_NAMES, skipped_by_suffix
@@ -64,7 +64,7 @@ from beam_tfrecord.sources.sql.source import Sql
 from beam_tfrecord.sources.tfrecord import Tfrecord
 from beam_tfrecord.sources.tfrecord_files import holds_records, is_dataset, is_incomplete
 from beam_tfrecord.sources.webdataset import WebDataset
-from beam_tfrecord.storage import is_in_zip, is_web, list_files, shown_path, split_zip_url
+from beam_tfrecord.storage import is_web, public_path
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -84,7 +84,6 @@ _SUFFIXES = ".csv, .parquet, .jpg or another known suffix"
 _FILE_SCHEMES = ("file", "gs", "s3", "az", "hdfs", "azfs", "http", "https")
 
 _ICEBERG_METADATA = re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$")
-_TABLE_LOG = re.compile(rf"/_delta_log/|{_ICEBERG_METADATA.pattern}")
 
 # A directory may contain ten million images, so only the first files decide its kind.
 _FILES_LOOKED_AT = 1000
@@ -136,7 +135,7 @@ class _Others:
         """Return the error for an input that may be of any kind."""
         _, failures = self.loaded
         return UsageError(
-            f"cannot tell what {shown_path(path)!r} holds: {why} {_SUFFIXES}: "
+            f"cannot tell what {public_path(path)!r} holds: {why} {_SUFFIXES}: "
             f"pass --from {'|'.join(self.kinds)}, or see docs/recipes.md for sound, video and "
             f"HDF5{failures}"
         )
@@ -179,7 +178,7 @@ def detect_kind(inputs: InputPaths, *, from_: str | None = None) -> str:
         return from_
     path_of: dict[str, str] = {}
     for path in paths:
-        path_of.setdefault(_kind_of(path, others), without_password(shown_path(path)))
+        path_of.setdefault(_kind_of(path, others), without_password(public_path(path)))
     if len(path_of) > 1:
         (first, one), (second, other), *_ = path_of.items()
         raise UsageError(
@@ -216,7 +215,7 @@ def make_source(
             raise UsageError(f"{flag_of(keyword)} is not an option of {kind} input: {hint}")
     made = readable.source_of(**keywords)
     if twice := [
-        repr(shown_path(path)) for path, times in Counter(readable.paths).items() if times > 1
+        repr(public_path(path)) for path, times in Counter(readable.paths).items() if times > 1
     ]:
         _LOGGER.warning("input is named more than once, and read once: %s", listed(twice))
     if skipped := _skipped_names(readable.source, readable.paths):
@@ -233,12 +232,11 @@ def make_source(
 
 
 def _skipped_names(source: type[Source], paths: Iterable[str]) -> list[str]:
-    """Return the files in directories and zip files that are not read because of their names."""
+    """Return the files in directories that are not read because of their names."""
     # Images count theirs. A manifest lists the files of a dataset, and the log those of a table.
     if not source.suffixes or source is Images:
         return []
-    folders = with_zips(path.removeprefix("file://") for path in paths)
-    folders = [folder for folder in folders if is_in_zip(folder) or os.path.isdir(folder)]
+    folders = filter(os.path.isdir, (path.removeprefix("file://") for path in paths))
     searched = [folder for folder in folders if not is_dataset(folder) and not is_stage(folder)]
     return skipped_files(searched, source.suffixes)
 
@@ -308,8 +306,6 @@ def _source_of(kind: str) -> type[Source]:
 def _kind_of(path: str, others: _Others) -> str:
     if path == "-":
         raise UsageError("standard input cannot be read here: write it to a file first")
-    if urls := [url for url in with_zips([path]) if is_in_zip(url)]:
-        return _kind_in_zips(path, urls, others)
     scheme, colon, _ = path.partition("://")
     if scheme == "iceberg" or _ICEBERG_METADATA.search(path):
         return "iceberg"
@@ -328,6 +324,7 @@ def _kind_of(path: str, others: _Others) -> str:
     if not is_web(path) and holds_records(path):
         return "tfrecord"
     if os.path.exists(path) or colon:
+        refuse_zips([path])
         raise others.unknown(path, "its name does not end in")
     return _kind_of_files(path, visible_files(path), others)
 
@@ -342,20 +339,6 @@ def _kind_of_directory(path: str, files: Iterable[str], others: _Others) -> str:
         # The files beside shards whose names have no suffix: the error names the datasets.
         Manifest.load(path)
     return kind
-
-
-def _kind_in_zips(path: str, urls: Sequence[str], others: _Others) -> str:
-    kind = others.kind_of(split_zip_url(urls[0])[1])
-    if kind is not None:
-        return kind
-    for entry in (entry for url in urls for entry in list_files(url)):
-        if _TABLE_LOG.search(entry.path):
-            raise UsageError(
-                f"{shown_path(entry.path)!r} is the log of a table: unpack the zip file, and give "
-                "the directory of the table"
-            )
-    files = (entry.path for url in urls for entry in remote_entries(url))
-    return _kind_of_files(path, files, others)
 
 
 def _kind_of_files(where: str, files: Iterable[str], others: _Others) -> str:
@@ -378,9 +361,7 @@ def _kind_of_files(where: str, files: Iterable[str], others: _Others) -> str:
     if not counts:
         if holds_records(looked_at[0]):
             return "tfrecord"
-        if any(suffix_of(file) == ".zip" for file in looked_at):
-            how = f"give {where + '/*.zip'!r}" if os.path.isdir(where) else "unpack it first"
-            raise UsageError(f"{where!r} holds zip files, which are not looked into: {how}")
+        refuse_zips(looked_at)
         raise others.unknown(where, "no file in it ends in")
     found = " and ".join(
         f"{kind} ({counted(count, 'file')})" for kind, count in sorted(counts.items())

@@ -9,6 +9,7 @@ import os
 import pickle
 import posixpath
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -62,25 +63,22 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
     Raises:
         UsageError: A path does not exist, nothing matches, or a file cannot be opened.
     """
-    paths = with_zips(paths)
     if len({path.partition("://")[0] if storage.is_remote(path) else "" for path in paths}) > 1:
-        raise UsageError(
-            "inputs lie on several filesystems, or only some in zip files: give those of one "
-            "filesystem"
-        )
+        raise UsageError("inputs lie on several filesystems: give those of one filesystem")
     found: dict[str, storage.Entry | None] = {}
     for path in paths:
         found |= (_remote_files if storage.is_remote(path) else _local_files)(path, suffixes)
     if not found:
         raise UsageError("there is no input: give a file, a directory or a pattern")
+    if suffixes and ".zip" not in suffixes:
+        refuse_zips(found)
     plain = {path: _plain_path(path) for path in found}
     if len(set(plain.values())) < len(plain):
         raise UsageError(
             "some inputs differ only in the queries of their URLs, which are not part of the names "
             "of files: read them one by one"
         )
-    # Names in a zip file begin with that of the zip file.
-    root = _common_directory([_plain_path(storage.split_zip_url(path)[0]) for path in found])
+    root = _common_directory(list(plain.values()))
     for path in sorted(found, key=plain.__getitem__):
         name, entry = plain[path].removeprefix(root).lstrip("/"), found[path]
         if entry is None:
@@ -89,40 +87,11 @@ def list_files(paths: Sequence[str], suffixes: Sequence[str]) -> Iterator[InputF
             yield InputFile(path, name, entry.bytes, entry.version, hive_partitions(name))
 
 
-_ZIP = re.compile(r"\.zip(?=/|$)", re.IGNORECASE)
-
-
-def with_zips(paths: Iterable[str]) -> list[str]:
-    """Return paths with URLs (`storage.zip_url`) in place of zip files and of names in these.
-
-    ``a.zip`` is all that it holds, like a directory, and ``a.zip/train/*.csv`` a part. Patterns may
-    match several zip files.
-    """
-    return [url for path in paths for url in _urls_in_zips(path) or [path]]
-
-
-def _urls_in_zips(path: str) -> list[str]:
-    path = path.removeprefix("file://")
-    if storage.is_web(path) and "?" in path and suffix_of(path) == ".zip":
-        raise UsageError(
-            f"cannot read {storage.shown_path(path)!r}: members of a zip file are read by its URL, "
-            "so that must have no query: download the file first, and give its path"
-        )
-    for end in _ZIP.finditer(path):
-        archive, inside = path[: end.end()], path[end.end() :].strip("/")
-        if storage.is_remote(path):
-            found = [archive] if not storage.is_in_zip(path) and storage.exists(archive) else []
-        else:
-            found = sorted(filter(os.path.isfile, visible_matches(archive)))
-        if found:
-            return [storage.zip_url(storage.absolute_path(one), inside) for one in found]
-    return []
-
-
 def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
     path = path.removeprefix("file://")
     found = dict.fromkeys(map(os.path.abspath, visible_files(path, suffixes)))
     if not found and os.path.isdir(path):
+        refuse_zips(visible_files(path))
         kinds = " or ".join(suffixes)
         cure = "check the path, pass --from, or give a pattern"
         raise UsageError(f"no {kinds} files in directory {path!r}: {cure}")
@@ -132,16 +101,30 @@ def _local_files(path: str, suffixes: Sequence[str]) -> dict[str, None]:
 
 
 def _remote_files(path: str, suffixes: Sequence[str]) -> dict[str, storage.Entry]:
-    literal, takes_all = storage.absolute_path(path), is_pattern(path)
+    literal, takes_all = storage.absolute_path(path), glob.has_magic(path)
     found = {
         entry.path: entry
         for entry in remote_entries(path)
         if takes_all or entry.path == literal or has_suffix(entry.path, suffixes)
     }
     if not found:
-        shown = storage.shown_path(path)
+        refuse_zips(entry.path for entry in remote_entries(path))
+        shown = storage.public_path(path)
         raise UsageError(f"cannot read {shown!r}: no such file: check the path, or pass --from")
     return found
+
+
+def refuse_zips(files: Iterable[str]) -> None:
+    """Raise an error if one of some files is a zip archive, since none is looked into."""
+    for file in files:
+        if storage.plain_path(file).lower().endswith(".zip"):
+            name, how = file, "unpack it first"
+            if storage.is_remote(file):
+                name, how = posixpath.basename(storage.plain_path(file)), f"download and {how}"
+            raise UsageError(
+                f"{storage.public_path(file)!r} is a zip archive: {how}: "
+                f"unzip {shlex.quote(name)} -d {shlex.quote(name[:-4])}"
+            )
 
 
 def not_there(path: str) -> str:
@@ -156,7 +139,7 @@ def not_there(path: str) -> str:
 
 def _plain_path(path: str) -> str:
     """Return the path of a URL, in which names are those that a user sees."""
-    plain = storage.shown_path(path) if storage.is_in_zip(path) else storage.plain_path(path)
+    plain = storage.plain_path(path)
     return plain.partition("://")[2] or plain
 
 
@@ -206,27 +189,18 @@ _DESCRIPTIONS = (".md", ".pbtxt")
 
 
 def skipped_files(folders: Iterable[str], suffixes: Sequence[str]) -> list[str]:
-    """Return the names of files in local directories and zip files that `list_files` does not list.
+    """Return the names of files in local directories that `list_files` does not list.
 
     Hidden files, and files that describe the others, are left out.
     """
     known = (*suffixes, *_DESCRIPTIONS)
-    names = sorted(name for folder in folders for name in _names_below(folder))
     hidden = storage.is_hidden
-    return [
-        name
-        for name in names
-        if not has_suffix(name, known) and not hidden(posixpath.basename(name))
-    ]
-
-
-def _names_below(folder: str) -> Iterator[str]:
-    if not storage.is_in_zip(folder):
-        yield from (os.path.relpath(file, folder) for file in visible_files(folder))
-    elif not is_pattern(folder):
-        inside = (entry.path for entry in remote_entries(folder))
-        # A file that is named is read.
-        yield from (storage.split_zip_url(path)[1] for path in inside if path != folder)
+    return sorted(
+        os.path.relpath(file, folder)
+        for folder in folders
+        for file in visible_files(folder)
+        if not has_suffix(file, known) and not hidden(os.path.basename(file))
+    )
 
 
 def _raise_unreadable(error: OSError) -> None:
@@ -307,27 +281,19 @@ def _input_file(path: str, name: str) -> InputFile:
     )
 
 
-def is_pattern(url: str) -> bool:
-    """Return whether a URL, or what follows a zip file in it, is a pattern."""
-    return glob.has_magic(storage.split_zip_url(url)[storage.is_in_zip(url)])
-
-
 def remote_entries(path: str) -> Iterator[storage.Entry]:
     """Yield the visible files of a URL, which names a file, a directory or a pattern."""
     path = storage.absolute_path(path)
     if storage.is_web(path):
         if (entry := storage.status(path)) is None:
             raise UsageError(
-                f"cannot read {storage.shown_path(path)!r}: no such file: a URL names one file, "
+                f"cannot read {storage.public_path(path)!r}: no such file: a URL names one file, "
                 "because web servers do not list theirs: give the URL of each file"
             )
         yield entry
         return
-    base, _, key = path.partition("://")[2].partition("/")
-    if storage.is_in_zip(path):
-        base, key = storage.split_zip_url(path)
-        path = path if key else storage.zip_url(base)
-    elif glob.has_magic(base):
+    bucket, _, key = path.partition("://")[2].partition("/")
+    if glob.has_magic(bucket):
         raise UsageError(f"cannot read {path!r}: the name of a bucket cannot be a pattern")
     entry = storage.status(path) if key else None
     if entry is not None:

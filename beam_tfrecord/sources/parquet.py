@@ -33,7 +33,7 @@ from beam_tfrecord.sources.typed_files import (
     check_names,
     framing_bytes,
 )
-from beam_tfrecord.storage import absolute_path, exists, is_directory, is_in_zip, is_remote
+from beam_tfrecord.storage import absolute_path, exists, is_directory, is_remote
 
 SUFFIXES = (".parquet", ".pq")
 # Column chunks are streamed through buffers of this size. Buffers of complete chunks took ten times
@@ -292,8 +292,7 @@ def _varint_bytes(statistics: pq.Statistics | None) -> int:
 
 def reader_of(raw: pa.NativeFile, file: InputFile, **options: Any) -> pq.ParquetFile:
     """Return a reader that streams an open file, with its INT96 timestamps in microseconds."""
-    # A member of a zip file is copied to this machine, and is a single unit of any size.
-    remote = is_remote(file.path) and not is_in_zip(file.path)
+    remote = is_remote(file.path)
     return pq.ParquetFile(
         raw,
         # For remote files, larger requests save more than their memory costs.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS
 from beam_tfrecord.sources.base import Source, Unit
-from beam_tfrecord.storage import is_in_zip, is_remote
+from beam_tfrecord.storage import is_remote
 
 READ_TASK_BYTES = 64 * 2**20
 # Tasks have their minimum size up to this number of tasks; for more input they become larger.
@@ -58,9 +58,8 @@ def tasks_for_workers(
 
 
 def _may_share(source: Source, unit: Unit) -> bool:
-    # A remote file, or a member of a zip file, would be copied for each share.
-    path = unit.file.path
-    return source.is_shared and not is_remote(path) and not is_in_zip(path)
+    # A remote file would be copied for each share.
+    return source.is_shared and not is_remote(unit.file.path)
 
 
 def _batches(unit: Unit) -> int:

@@ -30,7 +30,7 @@ from beam_tfrecord.sources.base import UNIT_BYTES, Chunk, InputFile, Unit
 from beam_tfrecord.sources.damaged_files import raise_infrastructure
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.merge_schemas import with_partitions
-from beam_tfrecord.storage import is_in_zip, is_remote, open_read, plain_path
+from beam_tfrecord.storage import is_remote, open_read, plain_path
 
 _MIN_CHUNK_BYTES = 16
 # Bytes to read at a time, few enough for the processor's cache.
@@ -50,8 +50,7 @@ def compression_of(file: InputFile) -> str | None:
 
 def is_stream(file: InputFile, encoding: str) -> bool:
     """Return whether `file` can only be read from its beginning."""
-    is_packed = compression_of(file) is not None or is_in_zip(file.path)
-    return is_packed or not is_utf8(encoding)
+    return compression_of(file) is not None or not is_utf8(encoding)
 
 
 class Text:

@@ -185,13 +185,13 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
 def find_split_points(file: InputFile, unit_bytes: int, most_bytes: int) -> SplitPoints:
     """Return where a file can be cut into units of about `unit_bytes`.
 
-    A file of up to `most_bytes`, a compressed file and one in a zip file are single units. Others
-    are walked through, record by record.
+    A file of up to `most_bytes` and a compressed file are single units. Others are walked through,
+    record by record.
     """
     with opened(file) as stream:
         compression = detect_compression(stream)
     starts, records = [0], [0]
-    if not compression and not storage.is_in_zip(file.path) and file.bytes > most_bytes:
+    if not compression and file.bytes > most_bytes:
         # At damage the last unit begins, and reading it finds the damage.
         with contextlib.suppress(DataError):
             for block in blocks_of(file, 0, file.bytes, RecordDetail("", 0, "")):

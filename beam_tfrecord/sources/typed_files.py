@@ -43,7 +43,6 @@ from beam_tfrecord.sources.damaged_files import (
 )
 from beam_tfrecord.sources.files import FileSource
 from beam_tfrecord.sources.merge_schemas import ByFile, fields_inside, join_by_name, with_partitions
-from beam_tfrecord.storage import is_in_zip
 
 # Estimated bytes of the framing of a record, and of the tags and lengths of one feature.
 _RECORD_BYTES = 16
@@ -189,16 +188,11 @@ class TypedFiles(TypedOptions, FileSource):
             raise unreadable(file, row, error) from error
 
     def units(self, scans: Sequence[Scan]) -> list[Unit]:
-        """Join neighbouring pieces up to `unit_bytes` of decoded data.
-
-        A member of a zip file is one unit, because each unit copies it.
-        """
+        """Join neighbouring pieces up to `unit_bytes` of decoded data."""
         (scan,) = scans
         file, pieces = scan.chunk.file, scan.detail.pieces
         schema = scan.detail.schema if self.schema_from_scan else None
-        spans = [(0, len(pieces))]
-        if not is_in_zip(file.path):
-            spans = piece_spans(pieces, self.unit_bytes)
+        spans = piece_spans(pieces, self.unit_bytes)
         units = []
         first_row = self.first_row
         for index, (start, stop) in enumerate(spans):

@@ -1,7 +1,5 @@
 """Reads and writes files by path, ``gs://``, ``s3://`` or ``az://`` URL; reads other URLs.
 
-Members of zip files are read by URL, too (see `zips`).
-
 All file access of the package goes through the functions here, by path or URL. An output file is
 there completely or not at all: an error while writing leaves nothing, and on an object store an
 interrupted upload never becomes an object. After a temporary failure of the network, requests are
@@ -34,10 +32,10 @@ from beam_tfrecord.storage.paths import (
     output_path,
     path_text,
     plain_path,
+    public_path,
 )
 from beam_tfrecord.storage.s3 import S3Storage
 from beam_tfrecord.storage.web_and_beam import BeamFilesystem, WebServers
-from beam_tfrecord.storage.zips import ZipFilesystem, is_in_zip, shown_path, split_zip_url, zip_url
 
 # Large enough that the number of calls costs no time.
 WRITE_BYTES = 8 * 2**20
@@ -55,27 +53,20 @@ _WEB = WebServers()
 _BEAM = BeamFilesystem()
 
 
-def _filesystem(
-    path: str,
-) -> LocalFilesystem | ObjectStore | WebServers | BeamFilesystem | ZipFilesystem:
+def _filesystem(path: str) -> LocalFilesystem | ObjectStore | WebServers | BeamFilesystem:
     if not is_remote(path):
         return _LOCAL
-    if is_in_zip(path):
-        return _ZIP
     if is_web(path):
         return _WEB
     return _OBJECT_STORES.get(path.partition("://")[0], _BEAM)
 
 
-_ZIP = ZipFilesystem(_filesystem)
-
-
 def _writable(path: str) -> LocalFilesystem | ObjectStore:
     found = _filesystem(path)
-    if isinstance(found, WebServers | BeamFilesystem | ZipFilesystem):
+    if isinstance(found, WebServers | BeamFilesystem):
         scheme = path.partition("://")[0]
         raise UsageError(
-            f"cannot write to {os.path.dirname(shown_path(path))!r}: {scheme}:// is for input "
+            f"cannot write to {os.path.dirname(public_path(path))!r}: {scheme}:// is for input "
             f"only: pass {WRITABLE}"
         )
     return found
@@ -244,13 +235,7 @@ def read_small(path: str) -> bytes:
             f"{path!r} has {entry.bytes:,} bytes, and a file of this kind at most "
             f"{_SMALL_BYTES:,}: restore the file"
         )
-    try:
-        return read_bytes(path)
-    except OSError as error:
-        # Without a number it is no error of the system, but damage in a zip file.
-        if error.errno is not None or isinstance(error, FileNotFoundError):
-            raise
-        raise DataError(f"cannot read {shown_path(path)!r} ({error}): copy it again") from error
+    return read_bytes(path)
 
 
 def read_into(path: str, start: int, out: memoryview, *, version: str = "") -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import os
-from collections.abc import Iterator
 from urllib.parse import unquote
 
 from beam_tfrecord.errors import UsageError
@@ -24,23 +22,6 @@ class Entry:
     path: str
     bytes: int
     version: str
-
-
-class ListedFilesystem(abc.ABC):
-    """A filesystem that has no directories but those in the paths of its files."""
-
-    @abc.abstractmethod
-    def files(self, directory: str) -> Iterator[Entry]:
-        """Yield all files below a directory."""
-
-    def is_directory(self, path: str) -> bool:
-        """Return whether a file lies below that name."""
-        return next(self.files(path), None) is not None
-
-    def names(self, directory: str) -> list[str]:
-        """Return the sorted names in a directory."""
-        below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
-        return sorted({name.partition("/")[0] for name in below})
 
 
 def is_hidden(name: str) -> bool:

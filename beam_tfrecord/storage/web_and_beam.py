@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 from beam_tfrecord.base.extras import require
 from beam_tfrecord.errors import InputChanged, StorageError, UsageError
 from beam_tfrecord.storage.object_store import BufferSink, ReadableStore, retried
-from beam_tfrecord.storage.paths import Entry, ListedFilesystem, plain_path, public_path
+from beam_tfrecord.storage.paths import Entry, plain_path, public_path
 
 CONNECT_SECONDS = 10.0
 # How long a server is asked again that has not answered at all.
@@ -252,7 +252,7 @@ def _failure(error: Exception, path: str) -> RequestFailed:
     )
 
 
-class BeamFilesystem(ListedFilesystem):
+class BeamFilesystem:
     """A read-only filesystem for all URLs that Beam's `FileSystems` can open."""
 
     def status(self, path: str) -> Entry | None:
@@ -263,6 +263,15 @@ class BeamFilesystem(ListedFilesystem):
     def files(self, directory: str) -> Iterator[Entry]:
         """Yield all files below a directory."""
         return iter(_matching(f"{directory}/**"))
+
+    def is_directory(self, path: str) -> bool:
+        """Return whether a file lies below that name."""
+        return bool(_matching(f"{path}/**"))
+
+    def names(self, directory: str) -> list[str]:
+        """Return the sorted names in a directory."""
+        below = (entry.path[len(directory) + 1 :] for entry in self.files(directory))
+        return sorted({name.partition("/")[0] for name in below})
 
     def read_into(self, path: str, start: int, out: memoryview, version: str) -> None:
         """Fill `out` with the bytes of a file from `start`."""

@@ -1,7 +1,5 @@
 """Kinds of input, seen from names."""
 
-import zipfile
-
 import pyarrow as pa
 import pytest
 
@@ -171,18 +169,3 @@ def test_files_that_a_directory_hides_get_a_warning(tmp_path, caplog):
         "(b.json, below/part-00000, c.json.gz, f.000123): name them or a pattern to read "
         "them, with --from"
     ]
-
-
-def test_files_that_a_zip_file_hides_get_a_warning(tmp_path, caplog):
-    archive = tmp_path / "a.zip"
-    with zipfile.ZipFile(archive, "w") as made:
-        for name in ("a/a.csv", "a/b.jsonl", "c.md", "__MACOSX/x", ".hidden"):
-            made.writestr(name, "a\n1\n")
-    for named in ("a/a.csv", "*/*.csv"):
-        make_source(archive / named, from_="csv")
-        assert caplog.messages == []
-    make_source(archive, from_="csv")
-    (message,) = caplog.messages
-    assert message.startswith(
-        "skipped 1 file whose name does not end in .csv or .tsv: 1 .jsonl (a/b.jsonl): "
-    )

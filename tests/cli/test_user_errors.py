@@ -1,6 +1,8 @@
 """What people run into: a clear error, the right exit code, nothing published."""
 
 import json
+import os
+import shlex
 
 import pytest
 
@@ -73,3 +75,23 @@ def test_errors_are_clear(tmp_path, monkeypatch, case):
     assert all(line.startswith("  ") for line in rest), ran.stderr
     assert not [word for word in words if word not in ran.stderr], ran.stderr
     assert not (tmp_path / "out").exists() or visible_names(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("kind", [(), ("--from", "csv"), ("--from", "images")])
+@pytest.mark.parametrize("named", ["my photos.zip", ".", "*.zip", "*"])
+def test_a_zip_archive_is_refused_with_the_command_that_unpacks_it(
+    tmp_path, monkeypatch, named, kind
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos.zip").write_bytes(b"PK\3\4")
+    ran = run("write", named, "/none/out", *kind)
+    assert ran.exit_code == 2
+    first, *others = ran.stderr.splitlines()[::-1]
+    assert first.startswith("error: ")
+    assert not [line for line in others if not line.startswith("warning: skipped 1 file")]
+    words = shlex.split(first.partition("archive: unpack it first: ")[2])
+    assert words[::2] == ["unzip", "-d"]
+    assert [os.path.abspath(path) for path in words[1::2]] == [
+        str(tmp_path / "my photos.zip"),
+        str(tmp_path / "my photos"),
+    ]

@@ -21,7 +21,6 @@ from beam_tfrecord.runners.wheels import cache_directory
 from beam_tfrecord.transforms.read_batches import ReadBatches
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.datasets import sample_table, write_parquet
-from tests.helpers.zips import zip_of
 from tests.preprocess.made_rides import write_rides
 from tests.sources.made_images import jpeg, write_tree
 
@@ -92,8 +91,6 @@ JOBS = {
     "groups": Job(
         ("parquet", "OUT", "--group", "name", "--split", "a=0.5,b=0.5"), {"a": 516, "b": 384}
     ),
-    "zip": Job(("csv.zip", "OUT", *SPLIT), {"train": 712, "test": 188}),
-    "zipped photos": Job(("photos.zip", "OUT", "--split", "a=0.5,b=0.5"), {"a": 9, "b": 15}),
     "no such column": Job(("parquet", "OUT", "--key", "nothing"), None, exit_code=2),
 }
 
@@ -135,8 +132,6 @@ def make_inputs(directory):
     for number in range(24):
         name = f"{'ab'[number % 2]}__{number}"
         write_tree(directory / "photos", **{name: jpeg(number, width=20 + number)})
-    zip_of(directory / "csv", directory / "csv.zip")
-    zip_of(directory / "photos", directory / "photos.zip")
     connection = sqlite3.connect(directory / "shop.db")
     connection.execute("CREATE TABLE trips (id INTEGER PRIMARY KEY, fare REAL, note TEXT)")
     connection.executemany(

@@ -1,11 +1,9 @@
 import pytest
 
-import beam_tfrecord as bt
-from beam_tfrecord.errors import InputChanged, UsageError
-from beam_tfrecord.sources.choose import detect_kind
+from beam_tfrecord.errors import UsageError
+from beam_tfrecord.sources.choose import detect_kind, make_source
 from beam_tfrecord.sources.files import list_files
-from beam_tfrecord.storage import open_read, put
-from tests.helpers.zips import make_zip
+from beam_tfrecord.storage import put
 
 FILES = (
     "a.csv",
@@ -57,20 +55,19 @@ def test_what_paths_name(bucket, paths, expected):
     assert all(file.version for file in found)
 
 
-def test_zip_files_are_read_without_a_copy_here(store, tmp_path):
-    text = "".join(f"{row},x\n" for row in range(3000))
-    path = make_zip(tmp_path / "x.zip", {"t/a.csv": f"a,b\n{text}", "__MACOSX/a.csv": b"\0"})
-    put(f"{store.url}/in/x.zip", path.read_bytes())
-    for inside in ("", "/t/*.csv"):
-        source = bt.ReadFromCsv(f"{store.url}/in/x.zip{inside}")
-        assert [row["a"] for batch in source.batches() for row in batch.rows()] == [*range(3000)]
-    url = f"{store.url}/in/x.zip/t/a.csv"
-    (file,) = list_files([url], [".csv"])
-    assert (file.name, file.bytes) == ("x.zip/t/a.csv", 4 + len(text))
-    make_zip(path, {"t/a.csv": b"a,b\n1,2\n"})
-    put(f"{store.url}/in/x.zip", path.read_bytes())
-    with pytest.raises(InputChanged, match=r"x\.zip/t/a\.csv' was changed"):
-        open_read(file.path, version=file.version)
+def test_a_zip_archive_is_refused_in_a_line_that_says_what_to_do(store):
+    url = f"{store.url}/in/a b.zip"
+    put(url, b"PK")
+    cure = r"a b\.zip' is a zip archive: download and unpack it first: unzip 'a b\.zip' -d 'a b'$"
+    for named, kind in (
+        (url, None),
+        (url, "csv"),
+        (f"{store.url}/in", None),
+        (f"{store.url}/in", "csv"),
+        (f"{store.url}/in/*", None),
+    ):
+        with pytest.raises(UsageError, match=cure):
+            list(make_source(named, from_=kind).files())
 
 
 @pytest.mark.parametrize("path", ["/none", "/none/*.csv", "/a.cs", "/[xy].csv"])

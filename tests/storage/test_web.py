@@ -181,7 +181,10 @@ def test_what_is_not_there_or_cannot_be_asked_is_one_line(server, monkeypatch):
         (f"{server.url}/a.jpg{secret}", "web servers do not list their files"),
         (f"{server.url}/round.csv{secret}", "Exceeded 30 redirects): check the URL"),
         (f"{with_user}/a.csv", "has a user or password in it"),
-        (f"{server.url}/a.zip{secret}", "must have no query: download the file first"),
+        (
+            f"{server.url}/a.zip{secret}",
+            "is a zip archive: download and unpack it first: unzip a.zip -d a",
+        ),
         (f"http://[::1/a.csv{secret}", "(no valid URL): check the URL"),
         (f"http://127.0.0.1:1/a.csv{secret}", "Connection refused): try again later"),
     ):

@@ -10,7 +10,6 @@ import dataclasses
 import gzip
 import io
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,17 +62,6 @@ def _png(table):
     return sink.getvalue()
 
 
-def _in_zip(name, form):
-    def zipped(table):
-        sink = io.BytesIO()
-        # Not compressed, so the size does not depend on the values; with a time of its own.
-        with zipfile.ZipFile(sink, "w") as archive:
-            archive.writestr(zipfile.ZipInfo(name), form(table))
-        return sink.getvalue()
-
-    return zipped
-
-
 @dataclasses.dataclass(frozen=True)
 class Input:
     """A kind of input.
@@ -113,7 +101,6 @@ INPUTS = {
     "npy cut inside": Input(Numpy, ".npy", _npy, {"example": "row"}, unit_bytes=500),
     "tfrecord": Input(Tfrecord, ".tfrecord", tfrecord_file, unit_bytes=600),
     "pictures": Input(Images, ".png", _png),
-    "csv in zips": Input(Csv, ".zip", _in_zip("a.csv", csv_file)),
 }
 CHANGES = ("rewritten", "replaced by mv", "replaced by cp -p", "truncated", "appended", "removed")
 MOMENTS = ("listed", "before a unit", "inside a unit", "after a unit", "before publishing")
@@ -231,9 +218,8 @@ def judge(directory, kind, how, moment, rows):
 
 
 def _judged(directory, kind, how, moment, rows):
-    of, out = INPUTS[kind], directory / "out"
-    paths = write_files(directory / "in", kind, rows)
-    inputs = directory / "in" / ("*.zip" if of.suffix == ".zip" else "")
+    of, inputs, out = INPUTS[kind], directory / "in", directory / "out"
+    paths = write_files(inputs, kind, rows)
     told, code = "", 0
     options = {"source_options": of.options}
     with at_moment(kind, moment, lambda: change(paths, kind, rows, how)):

@@ -11,7 +11,6 @@ import functools
 import random
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ import beam_tfrecord as bt
 from beam_tfrecord.sources.typed_files import TypedFiles
 from tests.helpers.datasets import shard_hashes
 from tests.helpers.formats import write_file
-from tests.helpers.zips import zip_of
 from tests.sources.made_sql import make_database
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.float64(), "count": pa.int64(), "name": pa.string()})
@@ -181,19 +179,6 @@ def hugging_face(directory, rows, draw):
     return Filed(draw.choice((held, held.to_iterable_dataset())))
 
 
-def zipped(directory, rows, draw):
-    (directory / "unzipped").mkdir()
-    filed = VARIANTS[draw.choice(IN_ZIPS)](directory / "unzipped", rows, draw)
-    (directory / "zips").mkdir()
-    inside = Path(filed.inputs).relative_to(directory / "unzipped")
-    zip_of(
-        directory / "unzipped",
-        directory / "zips" / "t.zip",
-        draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)),
-    )
-    return dataclasses.replace(filed, inputs=directory / "zips" / "t.zip" / inside)
-
-
 CUT = {"unit_bytes": (None, 1, 500), "group_rows": (1, 7, 1000)}
 # A piece alone may have no value of a column: its type is that of all files together.
 TYPES = {"types": ({"name": "string", "x": "float64"},)}
@@ -223,14 +208,13 @@ VARIANTS = {
     **{
         one.__name__: one
         for one in (
-            *(stage, sqlite, delta, dataset, zipped, npz, webdataset),
+            *(stage, sqlite, delta, dataset, npz, webdataset),
             *(arrow_table, pandas_frame, pandas_objects, polars_frame, hugging_face),
         )
     },
     "dicts": lambda directory, rows, draw: Filed(table_of(rows).to_pylist()),
     "generator": lambda directory, rows, draw: Filed(row for row in table_of(rows).to_pylist()),
 }
-IN_ZIPS = ("csv_cut_inside", "json_arrays", "parquet_file", "avro_file", "dataset")
 # What they have types for, if not for all columns.
 COLUMNS = {"npz": ("id", "x"), "webdataset": ("id", "count")}
 

@@ -31,14 +31,13 @@ from beam_tfrecord.rows.batch import DEFAULT_BATCH_ROWS, Batch, Origin
 from beam_tfrecord.sources.base import Chunk, InputFile, Scan, Source, Unit, version_and_state
 from beam_tfrecord.sources.files import (
     counts_text,
-    is_pattern,
     kind_of_name,
     not_there,
+    refuse_zips,
     visible_matches,
-    with_zips,
 )
 from beam_tfrecord.sources.images.labels import classes_of_option, is_line
-from beam_tfrecord.storage import is_hidden, is_remote, is_web, shown_path
+from beam_tfrecord.storage import is_hidden, is_remote, is_web, public_path
 
 LAYOUTS = ("auto", "class", "split", "flat")
 SPLIT_NAMES = frozenset(
@@ -183,11 +182,10 @@ class Tree:
 
 def find_tree(paths: Sequence[str], layout: str = "auto") -> Tree:
     """Return the directories and files to list, after reading only the names of their folders."""
-    paths = with_zips(paths)
     remote = [path for path in paths if is_remote(path)]
-    if remote and (len(paths) > 1 or is_pattern(remote[0]) or is_web(remote[0])):
+    if remote and (len(paths) > 1 or glob.has_magic(remote[0]) or is_web(remote[0])):
         raise UsageError(
-            f"cannot read {shown_path(remote[0])!r}: give one directory of images, without "
+            f"cannot read {public_path(remote[0])!r}: give one directory of images, without "
             "a pattern: web servers do not list their files: download these first"
         )
     tree = Tree(storage.absolute_path(remote[0]), ("",)) if remote else _local_tree(paths)
@@ -232,6 +230,7 @@ def _local_tree(paths: Iterable[str]) -> Tree:
         while glob.has_magic(base) and not os.path.lexists(base):
             base = os.path.dirname(base)
         bases.append(base)
+    refuse_zips(named)
     root = os.path.commonpath(bases)
     starts = _outermost("" if path == root else os.path.relpath(path, root) for path in found)
     return Tree(root, starts, frozenset(os.path.relpath(path, root) for path in named))
@@ -391,6 +390,8 @@ class Folders(Source):
         packs = pack_files(list_tree(tree), root=tree.root, classes=classes)
         first = next(packs, None)
         if first is None:
+            there = (os.path.join(tree.root, name) for name in _local_names(tree))
+            refuse_zips(self.named if is_remote(tree.root) else there)
             named = " ".join(map(repr, self.named))
             raise UsageError(f"no image in {named}: check the path, or pass --from")
         yield from itertools.chain([first], packs)
