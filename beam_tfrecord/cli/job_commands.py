@@ -312,25 +312,24 @@ def stats(
 @option(
     "--to",
     type=click.Choice(("parquet", "csv", "jsonl", "images")),
-    required=True,
-    help="Format of the files; images are files in class folders.",
+    help="Format of the files, by default the suffix of OUTPUT; images are files in class folders.",
 )
 @option("--split", metavar="S", help="Export one split.")
 @option("--columns", metavar="A,B", type=parse_names, help="Columns to export.")
 @with_options((_RUNNER_NAME, *EXTRACT_RUNNER_OPTIONS))
 @log_options
 @click.pass_context
-def export(ctx: click.Context, /, dataset: str, output: str, to: str, **flags: Any) -> None:
+def export(ctx: click.Context, /, dataset: str, output: str, **flags: Any) -> None:
     """Convert DATASET back: each shard becomes a file in OUTPUT, such as train-00000-of-00008.csv.
 
     The same command again continues an export that was stopped. Options of Beam itself go after a
     lone "--".
     """
-    chosen = {name: flags[name] for name in ("split", "columns", "runner")}
+    chosen = {name: flags[name] for name in ("to", "split", "columns", "runner")}
     chosen |= _beam_arguments(ctx, flags)
     from beam_tfrecord.jobs.export import export as export_dataset
 
-    rows = export_dataset(dataset, output, to=to, **chosen)
+    rows = export_dataset(dataset, output, **chosen)
     print_message(f"exported {counted(rows, 'row')} to {output}")
 
 

@@ -60,7 +60,7 @@ def export(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    to: str,
+    to: str | None = None,
     split: str | None = None,
     columns: Sequence[str] | None = None,
     runner: str = "direct",
@@ -77,7 +77,7 @@ def export(
     Args:
         path: Path of the dataset, which all workers can read: anything that `load` opens.
         output: Directory of the files, for this export alone, which all workers can write.
-        to: ``parquet``, ``csv``, ``jsonl`` or ``images``.
+        to: ``parquet``, ``csv``, ``jsonl`` or ``images``; None means the suffix of `output`.
         split: Name of a split; None means each split. Other splits may follow in other calls.
         columns: Names of the columns, in this order; None means all columns.
         runner: Name of the runner, as in `write`.
@@ -93,8 +93,10 @@ def export(
         DataError: A shard is damaged, or two images have the same name.
     """
     location, directory = absolute_path(path), directory_target(output).directory
+    to = to or os.path.splitext(directory)[1][1:]
     if to not in FORMATS:
-        raise UsageError(f"cannot export to {to!r}: choose {', '.join(FORMATS)}")
+        choice = f"choose {', '.join(FORMATS)} by --to, or as the suffix of the output"
+        raise UsageError(f"cannot export to {to or 'no format'!r}: {choice}")
     dataset = _opened(location, to, columns)
     if split not in (None, *dataset.split_names):
         raise UsageError(

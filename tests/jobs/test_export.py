@@ -200,5 +200,13 @@ def test_the_command_line(tmp_path):
     result = run(*words, "--split", "train")
     assert (result.exit_code, result.stderr.strip()[:15]) == (0, "exported 8 rows")
     assert run("export", tmp_path / "a", tmp_path / "out", "--to", "jsonl").exit_code == 2
+    assert run("export", tmp_path / "a", tmp_path / "b.jsonl", "--split", "test").exit_code == 0
+    assert visible_names(tmp_path / "b.jsonl") == [
+        f"test-0000{shard}-of-00002.jsonl" for shard in range(2)
+    ]
+    for name, given in (("b", "no format"), ("b.txt", "txt")):
+        result = run("export", tmp_path / "a", tmp_path / name)
+        assert result.exit_code == 2
+        assert f"cannot export to {given!r}: choose parquet, csv, jsonl, images" in result.stderr
     result = run(*words, "--split", "train[:2]")
     assert (result.exit_code, "no split 'train[:2]' to export" in result.stderr) == (2, True)
