@@ -34,6 +34,22 @@ _MESSAGE_CHARACTERS = 500
 # a seventh of the time of the imports.
 _OBJECTS_BEFORE_COLLECTION = 50_000
 
+# What does the work of commands that people look for.
+_INSTEAD = {
+    "concat": "write A/ B/ OUTPUT, as in docs/tfrecord.md",
+    "convert": "write to make TFRecord, or export to convert back, as in docs/recipes.md",
+    "count": "show",
+    "delete": "write --filter, as in docs/recipes.md",
+    "info": "show",
+    "inspect": "show, head or stats",
+    "merge": "write A/ B/ OUTPUT, as in docs/tfrecord.md",
+    "mix": "beam_tfrecord.mix in Python, as in docs/reading.md",
+    "read": "head, or beam_tfrecord.load in Python, as in docs/reading.md",
+    "shuffle": "write, as in docs/splits-and-order.md",
+    "split": "write --split train=0.9,test=0.1, as in docs/splits-and-order.md",
+    "validate": "verify",
+}
+
 
 class Commands(click.Group):
     """The group of all commands, which turns their exceptions into a message and an exit code."""
@@ -65,14 +81,15 @@ class Commands(click.Group):
                 ctx.exit(failure.exit_code)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command; the error for an unknown one names the likely one, or all."""
+        """Find a command; the error for an unknown one names what does its work, or all."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            text = error.format_message()
-            others = (
-                "" if "Did you mean" in text else f" The commands are {', '.join(self.commands)}."
-            )
+            text, others = error.format_message(), ""
+            if args[0] in _INSTEAD:
+                text, others = f"No such command {args[0]!r}.", f" Use {_INSTEAD[args[0]]}."
+            elif "Did you mean" not in text:
+                others = f" The commands are {', '.join(self.commands)}."
             raise click.UsageError(text + others, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

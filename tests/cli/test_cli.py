@@ -92,7 +92,7 @@ def test_beam_options_are_checked(fake_job, words, message):
     [
         (["wirte", "a.csv", "out"], "No such command 'wirte'. Did you mean 'write'?"),
         (["write", "a.csv", "out", "--tabel=t"], "'--tabel'. Did you mean '--table'? (see"),
-        (["convert", "a.csv"], "No such command 'convert'. The commands are write, append"),
+        (["nothing", "a.csv"], "No such command 'nothing'. The commands are write, append"),
         (["write", "a.csv", "out", "--shard-sise", "1"], "'--shard-size'"),
         (["write", "a.csv", "out", "--save_main_session"], "Beam's own options go after '--' (see"),
         (["write", "a.csv"], "give at least one INPUT and, last, the OUTPUT directory"),

@@ -114,3 +114,19 @@ def test_bash_completes_commands_flags_values_and_paths(words, completed, tmp_pa
     )
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == completed
+
+
+LOOKED_FOR = """
+concat convert count delete info inspect merge mix read shuffle split validate
+"""
+
+
+@pytest.mark.parametrize("word", LOOKED_FOR.split())
+def test_commands_that_people_look_for_name_what_does_their_work(word):
+    ran = CliRunner().invoke(cli, [word, "a.csv", "b"])
+    assert ran.exit_code == 2
+    said = f"No such command {word!r}. Use "
+    assert said in ran.stderr
+    hint = ran.stderr.partition(said)[2].partition(" (see ")[0]
+    assert all((ROOT / page).exists() for page in re.findall(r"docs/[\w-]+\.md", hint))
+    assert set(re.findall(r"\w+", hint)) & (set(cli.commands) | {"mix"})
