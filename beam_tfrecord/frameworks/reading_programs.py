@@ -107,12 +107,18 @@ def reading_code(
         raise UsageError(f"dataset {os.fspath(path)!r} has no examples: there is nothing to read")
     if kind == "tf" and label is not None:
         raise UsageError("--label is for --code keras and torch: leave it out")
+    known = (seen or {}).get(filled[0], {})
+    images = [name for name, of in known.get("features", {}).items() if "image" in of]
+    if kind == "keras" and images:
+        kind, made = "keras_images", _image_parts(manifest.schema, label, images[0])
+    else:
+        made = makers[kind](manifest.schema, label, known)
     parts = {
         "manifest": manifest_path(path),
         "split": filled[0],
         "validation": filled[1] if len(filled) > 1 else None,
         "compression": manifest.compression,
-        **makers[kind](manifest.schema, label, (seen or {}).get(filled[0], {})),
+        **made,
     }
     # Imported here, since `show` without --code needs no templates.
     import jinja2
@@ -212,8 +218,8 @@ def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
     rows, columns = seen.get("examples", 0), seen.get("features", {})
     if images := [name for name, of in columns.items() if "image" in of]:
         raise UsageError(
-            f"{images[0]!r} has images, and this program is for tables: to train on them, pass "
-            "image_size=(64, 64) to load(…).keras(…) or torch(…)"
+            f"{images[0]!r} has images, and this program is for tables: use --code keras, or pass "
+            "image_size=(64, 64) to load(…).torch(…)"
         )
     numbers = [name for name, of in columns.items() if re.fullmatch(r"u?int\d+", of["type"])]
     differing = [n for n in numbers if columns[n]["distinct"] >= 0.9 * rows >= _LEAST_ROWS]
@@ -244,6 +250,24 @@ def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
         "ids": listed(ids),
         "categories": {one.name: top[one.name] for one in inputs if one.kind == BYTES},
         "days": days,
+    }
+
+
+def _image_parts(schema: Schema, label: str | None, image: str) -> dict[str, Any]:
+    leaves = {leaf.name: leaf for column in schema_tf_columns(schema) for leaf in column}
+    read = {reading.name: reading for reading in readings(schema)}
+    label, is_guess = _label_of(schema, {leaf.name: leaf for leaf in _leaves(schema)}, label)
+    leaf = leaves[label]
+    classes = 0 if is_guess or leaf.shape else _classes_of(leaf, schema[leaf.column])
+    if not classes:
+        raise UsageError(f"no integers number the classes of {image!r}: pass --label")
+    lines = [_dense_line(leaves[name], read[name], {label: (-1, 0)}) for name in (image, label)]
+    return {
+        "features": "\n".join(lines),
+        "image": image,
+        "label": label,
+        "classes": classes,
+        "may_miss": VARYING in (read[image].how, read[label].how),
     }
 
 

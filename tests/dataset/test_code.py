@@ -57,9 +57,13 @@ def test_a_program_for_tables_does_not_learn_from_the_names_of_images(tmp_path):
         (tmp_path / f"in/{number % 2}").mkdir(parents=True, exist_ok=True)
         (tmp_path / f"in/{number % 2}/{number}.jpg").write_bytes(jpeg(number))
     bt.write(tmp_path / "in", tmp_path / "out")
-    ran = CliRunner().invoke(cli, ["show", str(tmp_path / "out"), "--code", "keras"])
+    words = ["show", str(tmp_path / "out"), "--label"]
+    ran = CliRunner().invoke(cli, [*words, "label", "--code", "torch"])
     assert ran.exit_code
-    assert "'image' has images, and this program is for tables" in ran.output
+    assert "'image' has images, and this program is for tables: use --code keras" in ran.output
+    ran = CliRunner().invoke(cli, [*words, "format", "--code", "keras"])
+    assert ran.exit_code
+    assert "no integers number the classes of 'image': pass --label" in ran.output
 
 
 def test_the_model_suits_the_label(tmp_path):
@@ -84,6 +88,26 @@ def executed_keras_code(code):
         warnings.simplefilter("ignore")
         exec(compile(code, "keras_code", "exec"), found)
     return found
+
+
+@pytest.mark.xdist_group("tensorflow")
+@pytest.mark.parametrize("misses", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_keras_code_learns_classes_of_images(tmp_path, misses):
+    images = [jpeg(row, width=20 + row) for row in range(ROWS)]
+    labels = [row % 3 for row in range(ROWS)]
+    if misses:
+        images[2] = labels[5] = None
+    table = pa.table({"image": pa.array(images, pa.binary()), "label": labels})
+    bt.write(table, tmp_path / "out", shuffle=False, compression="gzip" if misses else None)
+    ran = CliRunner().invoke(cli, ["show", str(tmp_path / "out"), "--code", "keras"])
+    found = executed_keras_code(ran.output)
+    assert np.isfinite(found["model"].history.history["loss"]).all()
+    kept = table.take([row for row in range(ROWS) if not misses or row not in (2, 5)])
+    bt.write(kept, tmp_path / "kept", shuffle=False)
+    ((pixels, classes),) = found["read"]("data")
+    ((expected, known),) = bt.load(tmp_path / "kept").tf(32, image_size=(64, 64), label="label")
+    assert classes.numpy().tolist() == known.numpy().tolist()
+    assert np.allclose(pixels, expected, atol=1e-3)
 
 
 VECTOR = pa.list_(pa.float32(), 3)
