@@ -2,6 +2,7 @@
 
 from beam_tfrecord._version import __version__ as __version__
 from beam_tfrecord.cards.card import card as card
+from beam_tfrecord.cards.describe import describe as describe
 from beam_tfrecord.check.diff import diff as diff
 from beam_tfrecord.check.repair import repair as repair
 from beam_tfrecord.check.verify import verify as verify

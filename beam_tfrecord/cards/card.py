@@ -103,7 +103,9 @@ def card(
             opened.append((dataset.directory if stored is given else source, dataset))
         is_card, is_own = against is None, stored is path and exists(manifest_path(stored))
         dataset.schema.select([] if label is None else [label])  # raises the error
-        about = _about(absolute_path(beside_manifest(stored, ABOUT_FILE)) if is_own else "", words)
+        about = kept_about(
+            absolute_path(beside_manifest(stored, ABOUT_FILE)) if is_own else "", words
+        )
         page = _page(stored, dataset, about.get("label")) if is_card else _drift_page(*opened)
         title = os.path.basename(opened[-1][0].rstrip("/")) or "Dataset"
         page |= {"about": {**dict.fromkeys(words, ""), "title": title, **about}}
@@ -115,7 +117,7 @@ def card(
     return target
 
 
-def _about(file: str, given: Mapping[str, str | None]) -> dict[str, str]:
+def kept_about(file: str, given: Mapping[str, str | None]) -> dict[str, str]:
     """Return the given words and those in the file of a dataset, if it is one, and keep them."""
     try:
         kept = json.loads(read_small(file)) if file and exists(file) else {}

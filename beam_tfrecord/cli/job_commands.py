@@ -73,6 +73,13 @@ _RUNNER_NAME = next(option for option in WRITE_OPTIONS if option.keyword == "run
     common=False,
     help="Also write card.html, which shows what the dataset holds.",
 )
+@option(
+    "--describe",
+    is_flag=True,
+    group=OUTPUT,
+    common=False,
+    help="Also write the files of TensorFlow Datasets and Croissant.",
+)
 @option("--dry-run", is_flag=True, group=RUNNER, help="Only say what would be done, and how.")
 @option(
     "--detach",
@@ -88,6 +95,7 @@ def write(
     /,
     paths: tuple[str, ...],
     card: bool,
+    describe: bool,
     dry_run: bool,
     detach: bool,
     **flags: Any,
@@ -103,6 +111,8 @@ def write(
     arguments = job_arguments(flags, inputs=inputs) | _beam_arguments(ctx, flags)
     if card and (detach or flags["template_location"]):
         raise click.UsageError("--card needs the end of the job: run beam-tfrecord card later")
+    if describe and (detach or flags["template_location"]):
+        raise click.UsageError("--describe needs the end of the job: pass it to a later write")
     if dry_run:
         _dry_run(inputs, output, **arguments)
         return
@@ -124,6 +134,13 @@ def write(
         from beam_tfrecord.cards.card import card as write_card
 
         print_message(f"wrote {write_card(output)}")
+    if describe:
+        from beam_tfrecord.base.progress import Progress
+        from beam_tfrecord.cards.describe import describe as write_description
+
+        with Progress(enabled=not is_quiet()) as progress:
+            described = write_description(output, progress=progress)
+        print_message(str(described))
 
 
 @click.command(cls=BeamCommand, short_help="Add the rows of new files to a dataset.")

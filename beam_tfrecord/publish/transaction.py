@@ -6,7 +6,7 @@ the side files (schema, labels, …). A target has these states, and changes onl
     the old dataset, or none
       │ save a note in the temporary directory: names to appear, names to remove at the end
     noted
-      │ remove the old manifest
+      │ remove what `describe` wrote, then the old manifest
     open: there is no manifest, so no dataset
       │ give shards their names, write side files, rejects and job.json, sync
     complete
@@ -15,7 +15,8 @@ the side files (schema, labels, …). A target has these states, and changes onl
       │ remove what was replaced, then the temporary directory
     the new dataset
 
-A job that appends rows replaces nothing but the manifest, in one step (`put_beside`).
+A job that appends rows replaces nothing but the manifest, in one step (`put_beside`), before which
+it removes what `describe` wrote.
 
 So at every moment a manifest names only files that are there. If a job is killed before the state
 *published*, the next job gives shards their temporary names back and removes side files
@@ -33,11 +34,19 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.format.job_file import JOB_NAME, PUBLICATION, STORED_BYTES, read_job
-from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest, prefix_of
+from beam_tfrecord.format.manifest import (
+    FITTED,
+    MANIFEST_NAME,
+    Manifest,
+    beside_manifest,
+    prefix_of,
+)
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
 from beam_tfrecord.job_state.job import Target
@@ -99,6 +108,7 @@ def put_beside(publication: Publication, lease: storage.Lease, version: str) -> 
     _give_names(target, unnamed, lease.check)
     storage.sync_directory(target.directory)
     lease.check()
+    remove_described(target.manifest)
     manifest = publication.manifest_text.encode()
     is_put = storage.put_if(target.manifest, manifest, version, temporary=_half(directory))
     storage.sync_directory(target.directory)
@@ -201,7 +211,36 @@ def _publish_rejects(target: Target, rejects: SavedRejects, saved: str) -> None:
     storage.remove_directory(os.path.dirname(path))
 
 
+# Lists the files that `describe` wrote, with their hashes.
+DESCRIBED = "described.json"
+_DESCRIBING = ("croissant.json", "dataset_info.json", "features.json", ".labels.txt")
+
+
+class _Described(msgspec.Struct):
+    files: dict[str, str]
+
+
+def remove_described(manifest_file: str) -> None:
+    """Remove the files that `describe` wrote; the caller holds the lease.
+
+    Files that somebody has edited stay.
+    """
+    listed = beside_manifest(manifest_file, DESCRIBED)
+    if not storage.exists(listed):
+        return
+    with contextlib.suppress(msgspec.MsgspecError):
+        described = msgspec.json.decode(storage.read_small(listed), type=_Described)
+        # The last one comes first: without it, nobody looks for the others.
+        for name, digest in reversed(described.files.items()):
+            path = os.path.join(os.path.dirname(listed), name)
+            is_ours = "/" not in name and storage.is_plain_name(name) and name.endswith(_DESCRIBING)
+            if is_ours and storage.exists(path) and file_hash(path) == digest:
+                storage.remove(path)
+    storage.remove(listed)
+
+
 def _remove_old_manifest(target: Target) -> None:
+    remove_described(target.manifest)
     with contextlib.suppress(FileNotFoundError):
         storage.remove(target.manifest)
         storage.sync_directory(target.directory)

@@ -152,7 +152,7 @@ def test_every_keyword_is_documented(function, options):
 
 def test_write_and_plan_have_the_same_flags():
     def flags(name):
-        own = {"--json", "--dry-run", "--detach", "--card"}
+        own = {"--json", "--dry-run", "--detach", "--card", "--describe"}
         return {flag for p in cli.commands[name].params for flag in p.opts} - own
 
     assert flags("write") == flags("plan")

@@ -13,8 +13,8 @@ Manifest MapBatches MapRows Preprocess ReadAllFromArrow ReadAllFromAvro ReadAllF
 ReadAllFromJson ReadAllFromOrc ReadAllFromParquet ReadAllFromTFRecord ReadAllFromWebDataset
 ReadFromArrow ReadFromAvro ReadFromCoco ReadFromCsv ReadFromDelta ReadFromExcel ReadFromIceberg
 ReadFromImages ReadFromJson ReadFromNumpy ReadFromOrc ReadFromParquet ReadFromSql ReadFromTFRecord
-ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ append card compact diff
-export extract index load mix pipeline plan repair schema verify write
+ReadFromWebDataset Schema ToExample ToRows WriteToTFRecord __version__ append card compact describe
+diff export extract index load mix pipeline plan repair schema verify write
 """.split()  # noqa: SIM905
 
 
