@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from beam_tfrecord import native, storage
-from beam_tfrecord.base.progress import adder, display_of
 from beam_tfrecord.base.text import cell
 from beam_tfrecord.cards import tfds
 from beam_tfrecord.cards.card import ABOUT_FILE, kept_about
@@ -43,14 +41,11 @@ from beam_tfrecord.images.headers import describe as header_of
 from beam_tfrecord.job_state.worker_errors import machine_faults
 from beam_tfrecord.publish.transaction import DESCRIBED, remove_described
 
-if TYPE_CHECKING:
-    from beam_tfrecord.base.progress import Progress
-
 _READ_BYTES = 8 * 2**20
 _DECODED = ("jpeg", "png", "bmp")
-_FORMAT, _GZIP = "application/x-tfrecord", "application/gzip"
+_INFO, _FORMAT = "dataset_info.json", "application/x-tfrecord"
 _NUMBER = re.compile(r"^(u?)(int|float)(\d+)$")
-_WORDS = """
+_OF_CROISSANT = """
 arrayShape citeAs column containedIn equivalentProperty extract field fileProperty fileObject
 fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path recordSet references
 regex repeated replace samplingRate separator source subField transform
@@ -63,17 +58,14 @@ _CONTEXT: Mapping[str, Any] = {
     "rai": "http://mlcommons.org/croissant/RAI/",
     "dct": "http://purl.org/dc/terms/",
     "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "name": {"@container": "@language"},
-    "description": {"@container": "@language"},
-    **{word: f"cr:{word}" for word in _WORDS},
+    **{word: {"@id": f"cr:{word}", "@type": "@json"} for word in ("data", "examples")},
+    **{word: {"@container": "@language"} for word in ("name", "description")},
+    **{word: f"cr:{word}" for word in _OF_CROISSANT},
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Described:
+class Described(NamedTuple):
     """The result of `describe`.
 
     Attributes:
@@ -82,16 +74,14 @@ class Described:
             cannot read the dataset at all, why, under the name ``dataset_info.json``.
     """
 
-    files: tuple[str, ...]
-    left_out: Mapping[str, str]
+    files: list[str]
+    left_out: dict[str, str]
 
     def __str__(self) -> str:
-        names = ", ".join(map(os.path.basename, self.files))
-        left = (
-            f"left out {cell(name)} for TensorFlow Datasets: {reason}"
-            for name, reason in self.left_out.items()
-        )
-        return "\n".join([f"wrote {names}", *left])
+        lines = [f"wrote {', '.join(map(os.path.basename, self.files))}"]
+        for name, reason in self.left_out.items():
+            lines.append(f"left out {cell(name)} for TensorFlow Datasets: {reason}")
+        return "\n".join(lines)
 
 
 def describe(
@@ -100,7 +90,6 @@ def describe(
     title: str | None = None,
     description: str | None = None,
     license: str | None = None,
-    progress: Progress | bool | None = None,
 ) -> Described:
     """Write the files by which other tools read a dataset: TensorFlow Datasets, Croissant.
 
@@ -115,7 +104,6 @@ def describe(
             directory.
         description: What the dataset holds, in a few sentences.
         license: Name or URL of its license.
-        progress: True shows a bar on stderr.
 
     Returns:
         The files, and what TensorFlow Datasets cannot read.
@@ -133,36 +121,35 @@ def describe(
     words = {"title": title, "description": description, "license": license}
     about = kept_about(beside_manifest(file, ABOUT_FILE), words)
     about = {"title": os.path.basename(directory) or "dataset", **about}
-    with display_of(progress) as display, machine_faults(os.path.join(directory, "")):
-        advance = adder(display, "reading", manifest.bytes)
-        hashes = _hashes(file, manifest, advance)
-        images = _image_columns(file, manifest)
+    with machine_faults(os.path.join(directory, "")):
+        hashes = _hashes(file, manifest)
+        images = {of.name for of in manifest.schema.features if _has_images(file, of)}
     texts, left_out = _tfds_texts(file, manifest, about, images)
-    croissant = _croissant(manifest, prefix_of(file), about, hashes, images)
+    croissant = _croissant(manifest, about, hashes, images)
     texts = {"croissant.json": _json(croissant), **texts}
-    names = {prefix_of(file) + name: text for name, text in texts.items()}
-    listed = {"files": {n: data_hash(text) for n, text in names.items()}, "left_out": left_out}
+    files = {prefix_of(file) + name: text for name, text in texts.items()}
+    listed = {"files": {of: data_hash(text) for of, text in files.items()}, "left_out": left_out}
     with storage.lease(directory):
         if storage.status(file) != entry:
             raise TargetExists(f"a job has changed {directory!r} meanwhile: describe it again")
         remove_described(file)
         storage.put(beside_manifest(file, DESCRIBED), _json(listed))
-        for name, text in names.items():
+        for name, text in files.items():
             storage.put(os.path.join(directory, name), text)
-    return Described(tuple(os.path.join(directory, name) for name in names), left_out)
+    return Described([os.path.join(directory, name) for name in files], left_out)
 
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _hashes(
-    file: str, manifest: Manifest, advance: Callable[[int], None]
-) -> dict[str, tuple[str, int]]:
+def _hashes(file: str, manifest: Manifest) -> dict[str, tuple[str, int]]:
     """Return the SHA-256 and the size of each shard, whose bytes are those that were written."""
-    expected = {} if manifest.compression else {of.path: of.xxh64 for of in manifest.shards}
+    expected: dict[str, str] = {}
     for job_file, *_ in generation_files(file, manifest):
-        expected = {**read_job(job_file).get(STORED_HASHES, {}), **expected}
+        expected |= read_job(job_file).get(STORED_HASHES, {})
+    if not manifest.compression:
+        expected |= {shard.path: shard.xxh64 for shard in manifest.shards}
 
     def hashed(shard: Shard) -> tuple[str, int]:
         path = os.path.join(directory_of(file), shard.path)
@@ -172,30 +159,27 @@ def _hashes(
                 sha256.update(piece)
                 xxh64.update(piece)
                 nbytes += len(piece)
-        if expected.get(shard.path, found := f"{xxh64.intdigest():016x}") != found:
+        found = f"{xxh64.intdigest():016x}"
+        if expected.get(shard.path, found) != found:
             raise DataError(f"{path!r} does not fit the manifest: run verify to find out why")
-        advance(shard.bytes)
         return sha256.hexdigest(), nbytes
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(hashed, manifest.shards))
-    return {shard.path: one for shard, one in zip(manifest.shards, found, strict=True)}
+        found = pool.map(hashed, manifest.shards)
+        return {shard.path: one for shard, one in zip(manifest.shards, found, strict=True)}
 
 
-def _image_columns(file: str, manifest: Manifest) -> set[str]:
-    """Return the columns of which every value is an image that TensorFlow decodes, not animated."""
-    binary = {of.name for of in manifest.schema.features if is_binary(bare_type(of.type))}
-    left, seen = set(binary), set[str]()
-    for batch in load(file, columns=sorted(binary)).batches() if binary else ():
-        for name in sorted(left):
-            values = batch[name].drop_null().to_pylist()
-            if not all(map(_is_image, values)):
-                left.discard(name)
-            elif values:
-                seen.add(name)
-        if not left:
-            break
-    return left & seen
+def _has_images(file: str, feature: Feature) -> bool:
+    """Return whether a column has only images that TensorFlow decodes, and none is animated."""
+    if not is_binary(bare_type(feature.type)):
+        return False
+    has_any = False
+    for batch in load(file, columns=[feature.name]).batches():
+        images = list(map(_is_image, batch[0].drop_null().to_pylist()))
+        if not all(images):
+            return False
+        has_any |= any(images)
+    return has_any
 
 
 def _is_image(data: bytes) -> bool:
@@ -207,35 +191,24 @@ def _is_image(data: bytes) -> bool:
 
 def _tfds_texts(
     file: str, manifest: Manifest, about: Mapping[str, str], images: set[str]
-) -> tuple[dict[str, bytes], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the files of TensorFlow Datasets by name, and what they leave out."""
-    if reason := tfds.why_not(manifest, file):
-        return {}, {"dataset_info.json": reason}
-    made: dict[str, Any] = {}
-    for feature in manifest.schema.features:
-        made |= tfds.tfds_features(feature, has_images=feature.name in images)
-    left_out = {name: of for name, of in made.items() if isinstance(of, str)}
-    known = {name: of for name, of in made.items() if name not in left_out}
-    if not known:
-        return {}, {**left_out, "dataset_info.json": "it can read no column"}
-    texts = {"features.json": _json(tfds.features_json(known))}
-    for feature in manifest.schema.features:
-        if name := tfds.labels_file(feature):
-            texts[name] = labels_text(feature.labels)
+    features, left_out = tfds.features_of(manifest.schema, images)
+    known = features["featuresDict"]["features"]
+    if reason := tfds.why_not(manifest, file) or ("" if known else "it can read no column"):
+        return {}, {_INFO: reason}
+    labels = {tfds.labels_file(of): labels_text(of.labels) for of in manifest.schema.features}
+    labels.pop("", None)
     # The file that TensorFlow Datasets looks for comes last.
-    info = tfds.dataset_info(manifest, about["title"], about)
-    return {**texts, "dataset_info.json": _json(info)}, left_out
+    info = _json(tfds.dataset_info(manifest, about))
+    return {"features.json": _json(features), **labels, _INFO: info}, left_out
 
 
 def _croissant(
-    manifest: Manifest,
-    prefix: str,
-    about: Mapping[str, str],
-    hashes: Mapping[str, tuple[str, int]],
-    images: set[str],
+    manifest: Manifest, about: Mapping[str, str], hashes: Mapping[str, Any], images: set[str]
 ) -> dict[str, Any]:
     """Return the JSON-LD of a dataset; Croissant has no word for null, so descriptions say it."""
-    encoding = [_FORMAT, _GZIP] if manifest.compression else _FORMAT
+    encoding = [_FORMAT, "application/gzip"] if manifest.compression else _FORMAT
     files = [
         {
             **_node("FileObject", quote(path), path),
@@ -246,21 +219,30 @@ def _croissant(
         }
         for path, (sha256, nbytes) in hashes.items()
     ]
-    patterns = {re.sub(r"\d{5,}(?=-of-)", "*", path): None for path in hashes}
-    shards = {**_node("FileSet", "shards"), "encodingFormat": encoding, "includes": [*patterns]}
-    fields = [] if (split := _split_field(manifest, prefix)) is None else [split]
-    classes = []
-    for feature in manifest.schema.features:
-        enumeration = f"classes/{quote(feature.name, safe='')}"
-        if feature.labels and tfds.is_class(feature):
-            rows = [*enumerate(feature.labels)]
-            classes.append(_table(enumeration, "sc:Enumeration", ("number", "label"), rows))
-        for leaf in tf_columns(feature):
-            if leaf.role == VALUES:
-                fields.append(_field(leaf, feature, is_image=feature.name in images))
-        if classes and classes[-1]["@id"] == enumeration:
-            fields[-1]["references"] = {"field": {"@id": f"{enumeration}/number"}}
-    counts = [(name, split.examples) for name, split in manifest.splits.items()]
+    patterns = sorted({re.sub(r"\d{5,}(?=-of-)", "*", path) for path in hashes})
+    shards = {**_node("FileSet", "shards"), "encodingFormat": encoding, "includes": patterns}
+    names = "|".join(map(re.escape, sorted(manifest.splits, key=len, reverse=True)))
+    split = _field("split", "split", "sc:Text", {"fileProperty": "filename"})
+    split["source"]["transform"] = {"regex": f"(?:.*?-)??({names})-"}
+    split["references"] = {"field": {"@id": "splits/name"}}
+    columns = [
+        _column(leaf, feature, is_image=feature.name in images)
+        for feature in manifest.schema.features
+        for leaf in tf_columns(feature)
+        if leaf.role == VALUES
+    ]
+    types = {"splits/name": "sc:Text", "splits/examples": "cr:Int64"}
+    counts = [
+        {"splits/name": name, "splits/examples": of.examples}
+        for name, of in manifest.splits.items()
+    ]
+    splits = {
+        "dataType": "cr:Split",
+        "key": {"@id": "splits/name"},
+        "field": [{**_node("Field", id), "dataType": kind} for id, kind in types.items()],
+        "data": counts,
+    }
+    rows = {"field": [*([split] if len(manifest.splits) > 1 else []), *columns]}
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -270,9 +252,8 @@ def _croissant(
         "version": tfds.VERSION,
         "distribution": [*files, shards],
         "recordSet": [
-            _table("splits", "cr:Split", ("name", "examples"), counts),
-            *classes,
-            {**_node("RecordSet", "rows"), "field": fields},
+            {**_node("RecordSet", "splits"), **splits},
+            {**_node("RecordSet", "rows"), **rows},
         ],
     }
 
@@ -281,50 +262,23 @@ def _node(kind: str, id: str, name: str | None = None) -> dict[str, Any]:
     return {"@type": f"cr:{kind}", "@id": id, "name": id if name is None else name}
 
 
-def _table(id: str, kind: str, columns: tuple[str, str], rows: list[Any]) -> dict[str, Any]:
-    """Return a record set of two columns, text and numbers, that has its rows in it."""
-    names = [f"{id}/{column}" for column in columns]
-    types = ["sc:Text" if isinstance(value, str) else "cr:Int64" for value in rows[0]]
-    described = zip(names, columns, types, strict=True)
-    return {
-        **_node("RecordSet", id),
-        "dataType": kind,
-        "key": {"@id": names[0]},
-        "field": [{**_node("Field", name, of), "dataType": type} for name, of, type in described],
-        "data": [dict(zip(names, row, strict=True)) for row in rows],
-    }
+def _field(id: str, name: str, kind: str, extract: Mapping[str, str]) -> dict[str, Any]:
+    source = {"fileSet": {"@id": "shards"}, "extract": extract}
+    return {**_node("Field", id, name), "dataType": kind, "source": source}
 
 
-def _split_field(manifest: Manifest, prefix: str) -> dict[str, Any] | None:
-    """Return the field that tells the split of a row by the name of its shard, if names do so."""
-    names = "|".join(map(re.escape, sorted(manifest.splits, key=len, reverse=True)))
-    pattern = f"{re.escape(prefix)}({names})-"
-    for name, split in manifest.splits.items():
-        matches = (re.match(pattern, shard.path) for shard in split.shards)
-        if not all(match and match[1] == name for match in matches):
-            return None
-    source = _source({"fileProperty": "filename"}) | {"transform": {"regex": pattern}}
-    references = {"field": {"@id": "splits/name"}}
-    made = {**_node("Field", "split"), "dataType": "sc:Text"}
-    return {**made, "source": source, "references": references}
-
-
-def _source(extract: Mapping[str, str]) -> dict[str, Any]:
-    return {"fileSet": {"@id": "shards"}, "extract": extract}
-
-
-def _field(leaf: TFColumn, feature: Feature, *, is_image: bool) -> dict[str, Any]:
+def _column(leaf: TFColumn, feature: Feature, *, is_image: bool) -> dict[str, Any]:
     """Return the field of the values at a key of the examples, as they are stored."""
     dtype = tfds.stored_dtype(leaf)
-    number = _NUMBER.sub(lambda found: f"cr:{found[1].upper()}{found[2].title()}{found[3]}", dtype)
-    kind = number if number != dtype else "sc:Boolean" if dtype == "bool" else "sc:Text"
+    kind = {"bool": "sc:Boolean"}.get(dtype, "sc:ImageObject" if is_image else "sc:Text")
+    if number := _NUMBER.fullmatch(dtype):
+        kind = f"cr:{number[1].upper()}{number[2].title()}{number[3]}"
+    made = _field(f"rows/{quote(leaf.name, safe='')}", leaf.name, kind, {"column": leaf.name})
+    words = [str(leaf.type), *(["may be missing"] if leaf.nullable else [])]
+    words += [f"classes: {', '.join(feature.labels)}"] if feature.labels else []
     shape = tfds.shape_of(leaf, feature)
-    sizes = "" if shape is None else ",".join(str(size or -1) for size in shape)
-    return {
-        **_node("Field", f"rows/{quote(leaf.name, safe='')}", leaf.name),
-        "description": f"{leaf.type}{', may be missing' if leaf.nullable else ''}",
-        "dataType": "sc:ImageObject" if is_image else kind,
-        **({"isArray": True} if shape != () else {}),
-        **({"arrayShape": sizes} if sizes else {}),
-        "source": _source({"column": leaf.name}),
-    }
+    if shape != ():
+        made["isArray"] = True
+    if shape:
+        made["arrayShape"] = ",".join(str(-1 if size is None else size) for size in shape)
+    return {**made, "description": "; ".join(words)}

@@ -8,13 +8,14 @@ protos ``DatasetInfo`` and ``Feature`` in ``tensorflow_datasets/core/proto``; TF
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_tfrecord.features.arrow_types import bare_type, is_temporal, is_text, item_and_shape
 from beam_tfrecord.features.feature import Feature
+from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.features.tensors import OpenShape, TensorType
 from beam_tfrecord.features.tf_columns import BYTES, FLOAT, VALUES, TFColumn, tf_columns
 from beam_tfrecord.format.manifest import Manifest, prefix_of
@@ -29,70 +30,65 @@ _RAW = """
 bool complex64 complex128 float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint64
 """.split()  # noqa: SIM905
 _SPLIT = re.compile(r"(?!all$)[\w-]+")
-_NUMBERS = re.compile(r"\d{5,}-of-\d{5,}")
-_SUFFIX = ".tfrecord"
 
 
 def why_not(manifest: Manifest, manifest_file: str) -> str:
     """Return why TFDS cannot read a dataset; empty if it can."""
-    if manifest.compression:
-        return "it reads no compressed files"
-    if manifest.appended:
-        return "it reads one generation: run compact first"
-    if prefix_of(manifest_file):
-        return "it reads no datasets with a file prefix"
-    for name, split in manifest.splits.items():
-        if not _SPLIT.fullmatch(name):
-            return f"it reads no split named {name!r}"
-        if _template(name, split.shards) is None:
-            return f"it reads no files named as {split.shards[0].path!r}"
-    return ""
+    templates = [_template(split.shards) for split in manifest.splits.values()]
+    reasons = {
+        "it reads no compressed files": manifest.compression,
+        "it reads one generation: run compact first": manifest.appended,
+        "it reads no dataset with a file prefix": prefix_of(manifest_file),
+        "it reads no split of such a name": not all(map(_SPLIT.fullmatch, manifest.splits)),
+        "it reads no files of such names": None in templates,
+    }
+    return next((reason for reason, is_so in reasons.items() if is_so), "")
 
 
-def _template(split: str, shards: Sequence[Shard]) -> str | None:
+def _template(shards: Sequence[Shard]) -> str | None:
     """Return the template of TFDS for the names of shards; None if it has none for them."""
-    count = len(shards)
-    digits = max(5, len(str(count)))
-    names = [f"{split}-{n:0{digits}}-of-{count:0{digits}}{_SUFFIX}" for n in range(count)]
-    is_same = names == [shard.path for shard in shards]
-    return "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}" if is_same else None
+    digits = max(5, len(str(len(shards))))
+    places = [f"{number:0{digits}}-of-{len(shards):0{digits}}" for number in range(len(shards))]
+    template = shards[0].path.replace(places[0], "{SHARD_X_OF_Y}") if shards else ""
+    names = [template.replace("{SHARD_X_OF_Y}", place) for place in places]
+    return template if names == [shard.path for shard in shards] else None
 
 
-def dataset_info(manifest: Manifest, title: str, about: Mapping[str, str]) -> dict[str, Any]:
+def dataset_info(manifest: Manifest, about: Mapping[str, str]) -> dict[str, Any]:
     """Return the JSON of ``dataset_info.json``."""
-    name = re.sub(r"\W+", "_", title, flags=re.ASCII).strip("_").lower()
-    info: dict[str, Any] = {
+    name = re.sub(r"\W+", "_", about["title"], flags=re.ASCII).strip("_").lower()
+    return {
         "name": name if name[:1].isalpha() else f"dataset_{name}",
         "version": VERSION,
-        "fileFormat": _SUFFIX[1:],
+        "description": about.get("description", ""),
+        "redistributionInfo": {"license": about.get("license", "")},
+        "fileFormat": "tfrecord",
         # Else TFDS reads 16 shards at a time.
         "disableShuffling": manifest.order == "source",
         "splits": [
             {
                 "name": name,
-                "filepathTemplate": _template(name, split.shards),
+                "filepathTemplate": _template(split.shards),
                 "shardLengths": [str(shard.examples) for shard in split.shards],
                 "numBytes": str(split.bytes),
             }
             for name, split in manifest.splits.items()
         ],
     }
-    if "description" in about:
-        info["description"] = about["description"]
-    if "license" in about:
-        info["redistributionInfo"] = {"license": about["license"]}
-    return info
 
 
-def features_json(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON of ``features.json``."""
-    return _made("features_dict.FeaturesDict", featuresDict={"features": dict(features)})
+def features_of(schema: Schema, images: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the JSON of ``features.json``, and why it leaves out the keys of some columns.
 
-
-def tfds_features(feature: Feature, *, has_images: bool) -> dict[str, dict[str, Any] | str]:
-    """Return the TFDS feature of each key that holds a column, or why there is none for it."""
-    leaves = [leaf for leaf in tf_columns(feature) if leaf.role == VALUES]
-    return {leaf.name: _feature_of(leaf, feature, has_images) for leaf in leaves}
+    The keys are those of examples; `images` are columns of images.
+    """
+    made: dict[str, Any] = {}
+    for feature in schema.features:
+        leaves = (leaf for leaf in tf_columns(feature) if leaf.role == VALUES)
+        made |= {leaf.name: _feature_of(leaf, feature, feature.name in images) for leaf in leaves}
+    left_out = {name: of for name, of in made.items() if isinstance(of, str)}
+    known = {name: of for name, of in made.items() if name not in left_out}
+    return _made("features_dict.FeaturesDict", featuresDict={"features": known}), left_out
 
 
 def labels_file(feature: Feature) -> str:
@@ -100,41 +96,31 @@ def labels_file(feature: Feature) -> str:
 
     It strips each line, and refuses class names that occur twice.
     """
-    names = feature.labels
-    is_same = all(name == name.strip() and not {*"\r\n"} & {*name} for name in names)
-    file = f"{feature.name.replace('/', '.')}.labels.txt"
-    is_file = all(names) and len({*names}) == len(names) and is_same and is_plain_name(file)
-    return file if names and is_class(feature) and is_file else ""
-
-
-def is_class(feature: Feature) -> bool:
-    """Return whether a column has the numbers of classes, and not their names."""
-    return pa.types.is_integer(bare_type(feature.type)) and feature.store == "auto"
+    names, file = feature.labels, f"{feature.name.replace('/', '.')}.labels.txt"
+    is_class = pa.types.is_integer(bare_type(feature.type)) and feature.store == "auto"
+    stripped = [line.strip() for line in "\n".join(names).splitlines()]
+    is_same = stripped == [*names] and all(names) and len({*names}) == len(names)
+    return file if names and is_class and is_same and is_plain_name(file) else ""
 
 
 def _feature_of(leaf: TFColumn, feature: Feature, has_images: bool) -> dict[str, Any] | str:
-    shape, tensor = shape_of(leaf, feature), bare_type(feature.type)
-    if shape is None:
-        return "arrays of different ranks"
+    shape, dtype = shape_of(leaf, feature), stored_dtype(leaf)
+    is_tensor = isinstance(bare_type(feature.type), TensorType)
+    if shape is None or shape.count(None) > 1 or (None in shape[1:] and not is_tensor):
+        return "arrays or lists of which several lengths vary"
     if 0 in shape:
         return "arrays without values"
-    if shape.count(None) > 1:
-        return "arrays or lists of which several lengths vary"
-    if isinstance(leaf.type, TensorType):
-        if (dtype := stored_dtype(leaf)) not in _RAW:
-            return f"arrays of {dtype}"
-        made = _tensor(shape, dtype, "bytes")
-        return _sequence(made) if leaf.nullable else made
-    if None in shape[1:] and not isinstance(tensor, TensorType):
-        return "arrays or lists of which several lengths vary"
     is_list = shape[:1] == (None,)
     inner = shape[1:] if is_list else shape
+    if isinstance(leaf.type, TensorType):
+        made = _tensor(shape, dtype, "bytes")
+        return f"arrays of {dtype}" if dtype not in _RAW else _sequence(made, leaf.nullable)
     if inner and leaf.store == "bytes":
-        return "arrays of float64 stored as bytes"
-    made = _tensor(inner, stored_dtype(leaf)) if inner else _scalar(leaf, feature, has_images)
+        return "lists of float64 stored as bytes"
+    made = _tensor(inner, dtype) if inner else _scalar(leaf, feature, has_images)
     if is_temporal(leaf.type) or pa.types.is_decimal(leaf.type):
         made["description"] = str(leaf.type)
-    return _sequence(made) if is_list or (leaf.nullable and None not in inner) else made
+    return _sequence(made, is_list or (leaf.nullable and None not in inner))
 
 
 def shape_of(leaf: TFColumn, feature: Feature) -> OpenShape:
@@ -155,9 +141,8 @@ def _scalar(leaf: TFColumn, feature: Feature, has_images: bool) -> dict[str, Any
     if leaf.kind == BYTES and (is_text(leaf.type) or leaf.store == "text"):
         return _made("text_feature.Text", text={})
     if has_images:
-        return _made(
-            "image_feature.Image", image={"dtype": "uint8", "shape": _dims((None, None, 3))}
-        )
+        content = {"dtype": "uint8", "shape": _dims((None, None, 3))}
+        return _made("image_feature.Image", image=content)
     if labels_file(feature):
         count = {"numClasses": str(len(feature.labels))}
         return _made("class_label_feature.ClassLabel", classLabel=count)
@@ -183,8 +168,9 @@ def _tensor(shape: Sequence[int | None], dtype: str, encoding: str = "none") -> 
     return _made("tensor_feature.Tensor", tensor=content)
 
 
-def _sequence(feature: Mapping[str, Any]) -> dict[str, Any]:
-    return _made("sequence_feature.Sequence", sequence={"feature": feature, "length": "-1"})
+def _sequence(feature: dict[str, Any], is_one: bool) -> dict[str, Any]:
+    content = {"feature": feature, "length": "-1"}
+    return _made("sequence_feature.Sequence", sequence=content) if is_one else feature
 
 
 def _dims(shape: Sequence[int | None]) -> dict[str, Any]:

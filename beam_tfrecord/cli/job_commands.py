@@ -135,12 +135,9 @@ def write(
 
         print_message(f"wrote {write_card(output)}")
     if describe:
-        from beam_tfrecord.base.progress import Progress
         from beam_tfrecord.cards.describe import describe as write_description
 
-        with Progress(enabled=not is_quiet()) as progress:
-            described = write_description(output, progress=progress)
-        print_message(str(described))
+        print_message(str(write_description(output)))
 
 
 @click.command(cls=BeamCommand, short_help="Add the rows of new files to a dataset.")

@@ -40,13 +40,7 @@ from beam_tfrecord import storage
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.format.hashes import file_hash
 from beam_tfrecord.format.job_file import JOB_NAME, PUBLICATION, STORED_BYTES, read_job
-from beam_tfrecord.format.manifest import (
-    FITTED,
-    MANIFEST_NAME,
-    Manifest,
-    beside_manifest,
-    prefix_of,
-)
+from beam_tfrecord.format.manifest import FITTED, MANIFEST_NAME, Manifest, prefix_of
 from beam_tfrecord.format.rejects import REJECTS_FILE, SAVED_FILE, SavedRejects
 from beam_tfrecord.format.stage import stage_names
 from beam_tfrecord.job_state.job import Target
@@ -225,7 +219,7 @@ def remove_described(manifest_file: str) -> None:
 
     Files that somebody has edited stay.
     """
-    listed = beside_manifest(manifest_file, DESCRIBED)
+    listed = manifest_file.removesuffix(MANIFEST_NAME) + DESCRIBED
     if not storage.exists(listed):
         return
     with contextlib.suppress(msgspec.MsgspecError):

@@ -13,6 +13,7 @@ from beam_tfrecord.storage.object_lease import this_process
 from beam_tfrecord.storage.object_store import ObjectWriter
 from tests.helpers.cli_stand_ins import run
 from tests.helpers.formats import FORMATS
+from tests.helpers.made_datasets import make_dataset
 from tests.storage.made_inputs import SUFFIXES, made
 
 ROWS = 900
@@ -63,6 +64,21 @@ def test_a_dataset_is_the_same_as_on_a_local_disk(store, tmp_path, kind, options
     bt.write(make_input(str(tmp_path), kind), str(tmp_path / "out"), **options)
     bt.write(make_input(store.url, kind), f"{store.url}/out/", **options)
     assert dataset_files(f"{store.url}/out") == dataset_files(str(tmp_path / "out"))
+
+
+def test_a_dataset_is_described_as_on_a_local_disk(store, tmp_path):
+    make_dataset(tmp_path / "out", pa.table({"x": [1, 2, 3]}))
+    for entry in storage.list_files(str(tmp_path)):
+        storage.put(entry.path.replace(str(tmp_path), store.url), storage.read_bytes(entry.path))
+    for root in (str(tmp_path), store.url):
+        bt.describe(f"{root}/out", title="Numbers")
+    local, there = (
+        {entry.path.removeprefix(root): entry.path for entry in storage.list_files(root)}
+        for root in (str(tmp_path), store.url)
+    )
+    assert there.keys() == local.keys() >= {"/out/croissant.json", "/out/dataset_info.json"}
+    for name, path in local.items():
+        assert storage.read_bytes(there[name]) == storage.read_bytes(path)
 
 
 @pytest.mark.slow_after(2)
