@@ -223,7 +223,7 @@ def _croissant(
     shards = {**_node("FileSet", "shards"), "encodingFormat": encoding, "includes": patterns}
     names = "|".join(map(re.escape, sorted(manifest.splits, key=len, reverse=True)))
     split = _field("split", "split", "sc:Text", {"fileProperty": "filename"})
-    split["source"]["transform"] = {"regex": f"(?:.*?-)??({names})-"}
+    split["source"]["transform"] = {"regex": f"({names})-"}
     split["references"] = {"field": {"@id": "splits/name"}}
     columns = [
         _column(leaf, feature, is_image=feature.name in images)

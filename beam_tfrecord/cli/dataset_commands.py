@@ -281,6 +281,17 @@ def card(inputs: tuple[str, ...], **flags: Any) -> None:
     print_message(f"wrote {write_card(how.pop('inputs'), progress=not is_quiet(), **words, **how)}")
 
 
+def write_beside(output: str, *, card: bool, describe: bool) -> None:
+    """Write the card of a dataset, and the files by which other tools read it, as asked."""
+    from beam_tfrecord.cards.card import card as write_card
+    from beam_tfrecord.cards.describe import describe as write_description
+
+    if card:
+        print_message(f"wrote {write_card(output)}")
+    if describe:
+        print_message(str(write_description(output)))
+
+
 def _print_report(report: Any, lines: Iterable[object], *, as_json: bool) -> None:
     """Print a report as its JSON, or line by line."""
     if as_json:

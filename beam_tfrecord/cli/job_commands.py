@@ -35,6 +35,7 @@ from beam_tfrecord.cli.base import (
     split_output,
     with_options,
 )
+from beam_tfrecord.cli.dataset_commands import write_beside
 from beam_tfrecord.cli.help import GroupedCommand, option
 from beam_tfrecord.cli.log import LOGGER, is_quiet, log_options
 from beam_tfrecord.options import OUTPUT, RUNNER
@@ -112,7 +113,7 @@ def write(
     if card and (detach or flags["template_location"]):
         raise click.UsageError("--card needs the end of the job: run beam-tfrecord card later")
     if describe and (detach or flags["template_location"]):
-        raise click.UsageError("--describe needs the end of the job: pass it to a later write")
+        raise click.UsageError("--describe needs the end of the job: run the same write later")
     if dry_run:
         _dry_run(inputs, output, **arguments)
         return
@@ -130,14 +131,8 @@ def write(
         print_message(summary(manifest, output, seconds=seconds))
     else:
         print_message(f"{output} already holds this dataset: nothing to do")
-    if card:
-        from beam_tfrecord.cards.card import card as write_card
-
-        print_message(f"wrote {write_card(output)}")
-    if describe:
-        from beam_tfrecord.cards.describe import describe as write_description
-
-        print_message(str(write_description(output)))
+    if card or describe:
+        write_beside(output, card=card, describe=describe)
 
 
 @click.command(cls=BeamCommand, short_help="Add the rows of new files to a dataset.")

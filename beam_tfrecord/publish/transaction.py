@@ -222,7 +222,8 @@ def remove_described(manifest_file: str) -> None:
     listed = manifest_file.removesuffix(MANIFEST_NAME) + DESCRIBED
     if not storage.exists(listed):
         return
-    with contextlib.suppress(msgspec.MsgspecError):
+    # Another try may remove them at the same time.
+    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
         described = msgspec.json.decode(storage.read_small(listed), type=_Described)
         # The last one comes first: without it, nobody looks for the others.
         for name, digest in reversed(described.files.items()):
@@ -230,7 +231,8 @@ def remove_described(manifest_file: str) -> None:
             is_ours = "/" not in name and storage.is_plain_name(name) and name.endswith(_DESCRIBING)
             if is_ours and storage.exists(path) and file_hash(path) == digest:
                 storage.remove(path)
-    storage.remove(listed)
+    with contextlib.suppress(FileNotFoundError):
+        storage.remove(listed)
 
 
 def _remove_old_manifest(target: Target) -> None:
