@@ -144,6 +144,7 @@ def folder(tmp_path, monkeypatch):
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Threads of PyTorch would wait for each other.
     folder = tmp_path / "folder"
     folder.mkdir()
     shutil.copy(DOCS / "penguins.csv", folder)
