@@ -27,7 +27,7 @@ def test_the_bytes_of_the_tutorial_are_those_of_a_local_run(cluster, tmp_path, m
         if language == "python":
             exec(text, names)
         elif language == "console":
-            said = _run("\n".join(re.findall(r"^\$ (.*)", text, re.MULTILINE)))
+            said = _run("\n".join(re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE)))
         elif "options.txt" in text:
             # The cluster of the tests is the one that these lines fetch, start and end.
             said = _run(re.sub(r"^(git clone|beam-tfrecord/).*\n", "", text, flags=re.MULTILINE))
