@@ -425,3 +425,19 @@ def test_a_pattern_for_the_shards_of_a_split_fits_no_other_split():
     for split, pattern in ((pattern.partition("-")[0], pattern) for pattern in patterns):
         assert fnmatch.fnmatch(f"{split}-00003-of-00012.tfrecord", pattern)
         assert not fnmatch.fnmatch(f"{split}-extra-00003-of-00012.tfrecord", pattern)
+
+
+def sentences(page):
+    """Yield the sentences of a page outside of its blocks, and the cells of its tables."""
+    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", TEXTS[page], flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
+    for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) ?)", text):
+        ends = r"\|" if part.lstrip().startswith("|") else r"(?<=[.!?])[\"')*_]*\s"
+        yield from re.split(ends, " ".join(part.split()))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in DESIGNS], ids=lambda p: p.name
+)
+def test_no_sentence_and_no_cell_is_long(page):
+    assert [text for text in sentences(page) if len(text.split()) > 25] == []
