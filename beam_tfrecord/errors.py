@@ -52,6 +52,13 @@ class BeamTFRecordError(Exception):
 
     `str` and `repr` show the message with options named by flag or by keyword; see
     `options_named_by`.
+
+    Example:
+        >>> try:
+        ...     bt.load("nothing/")
+        ... except bt.BeamTFRecordError as error:
+        ...     print(type(error).__name__)
+        UsageError
     """
 
     exit_code = 2

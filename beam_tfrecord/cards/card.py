@@ -91,6 +91,10 @@ def card(
     Raises:
         UsageError: There is no such input or label.
         DataError: A file is damaged.
+
+    Example:
+        >>> bt.card("penguins/")
+        '...card.html'
     """
     words = {"title": title, "description": description, "license": license, "label": label}
     how = {"from_": from_, "source_options": source_options, "progress": progress}

@@ -112,6 +112,10 @@ def describe(
         UsageError: There is no dataset, or it cannot be written to.
         TargetExists: A job writes or changes the dataset.
         DataError: A shard is damaged.
+
+    Example:
+        >>> len(bt.describe("trips/", title="Trips").files)
+        3
     """
     file = storage.absolute_path(manifest_path(path))
     directory, entry = directory_of(file), storage.status(file)

@@ -140,6 +140,10 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference:
     Raises:
         UsageError: There is no dataset at `a` or `b`.
         DataError: A shard is missing or has a wrong size, or a file that is read is damaged.
+
+    Example:
+        >>> bt.diff("penguins/", "penguins/").same_data
+        True
     """
     first, second = Manifest.load(a), Manifest.load(b)
     for path in (a, b):

@@ -298,6 +298,10 @@ def repair(
         TargetExists: The output is not empty.
         DataError: The manifest is damaged, so that the contents of the dataset are unknown.
         StorageError: The disk is full, or a file cannot be read or written.
+
+    Example:
+        >>> bt.repair("penguins/", "repaired/").lost
+        ()
     """
     for location in (path, output):
         if storage.is_remote(location):

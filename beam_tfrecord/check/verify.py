@@ -113,8 +113,7 @@ def verify(
     tf.train.Example, and that each feature has one kind. A note says what cannot be checked.
 
     Args:
-        path: Path of the dataset's directory, its manifest, or its file prefix; or of TFRecord
-            files of other programs.
+        path: Path of a dataset: directory, manifest or file prefix; or of other TFRecord files.
         threads: Number of shards to read at a time; None means the number of cores.
         progress: True shows a progress bar, and a `Progress` is updated; None shows nothing.
 
@@ -123,6 +122,10 @@ def verify(
 
     Raises:
         UsageError: There is no dataset at `path`.
+
+    Example:
+        >>> bt.verify("penguins/").faults
+        ()
     """
     with display_of(progress) as display:
         if is_foreign(path):

@@ -47,7 +47,12 @@ _SMALL_ROWS, _SMALL_BYTES, _THUMBNAILS, _HEAD = 100_000, 64 * 10**6, 8, 5
 
 
 class Dataset(Rows):
-    """The rows of a dataset, with conversions to NumPy, TensorFlow and PyTorch; made by `load`."""
+    """The rows of a dataset, with conversions to NumPy, TensorFlow and PyTorch; made by `load`.
+
+    Example:
+        >>> bt.load("penguins/", split="test", columns=["species", "year"])[0]
+        {...}
+    """
 
     tf = tf_dataset
     keras = keras_dataset
@@ -315,6 +320,11 @@ def load(
         UsageError: There is no dataset, or no such split, column or generation, `columns` is empty,
             or the columns of several datasets differ.
         DataError: The manifest or a file is damaged.
+
+    Example:
+        >>> train = bt.load("penguins/", split="train")
+        >>> len(train), train[7]["species"]
+        (278, 'Adelie')
     """
     names = wanted_columns(columns)
     if isinstance(path, str | os.PathLike):
@@ -371,6 +381,11 @@ def mix(
     Raises:
         UsageError: A weight is not above 0, or below 1/65,536 of all; a dataset has no rows, no
             index or several splits; columns differ; or an argument is out of range.
+
+    Example:
+        >>> both = bt.mix({"penguins/": 3, "others/": 1}, split="train", steps=100, batch_size=32)
+        >>> len(both)
+        3200
     """
     counts = counts_of(weights)
     datasets = [load(path, split=split, columns=columns) for path in weights]

@@ -59,6 +59,10 @@ def index(
         UsageError: There is no such dataset or file, or it is compressed.
         DataError: A record is damaged, or a shard does not fit the manifest.
         StorageError: The disk is full, or a file cannot be read or written.
+
+    Example:
+        >>> bt.index("trips.tfrecord")[0].records
+        1
     """
     shards: list[tuple[str, str | None]]
     if is_foreign(path):

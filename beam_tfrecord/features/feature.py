@@ -113,6 +113,10 @@ class Feature:
 
     Raises:
         UsageError: The type or the store does not exist, or the shape does not fit the type.
+
+    Example:
+        >>> bt.Feature("fare", "float32", default=0.0, allowed={"min": 0}).to_json()
+        {...}
     """
 
     name: str = ""

@@ -33,6 +33,10 @@ class Schema:
 
     Raises:
         UsageError: Two features have the same name.
+
+    Example:
+        >>> bt.Schema((bt.Feature("id", "int64"), bt.Feature("name", "text"))).names
+        ('id', 'name')
     """
 
     features: tuple[Feature, ...]

@@ -74,6 +74,10 @@ class Manifest:
         job_files: Names of ``job.json`` and of the files of rejects; empty for the usual ones.
         appended: What is known of each later job that appended rows, in order. `fingerprint`,
             `source`, `rejects`, `rules` and `job_files` are those of the first job, generation 1.
+
+    Example:
+        >>> [len(split.shards) for split in bt.Manifest.load("penguins/").splits.values()]
+        [1, 1]
     """
 
     fingerprint: str = ""

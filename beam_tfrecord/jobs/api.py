@@ -123,6 +123,10 @@ def write(call: _Write) -> Manifest:
     Raises:
         UsageError: The call cannot be carried out.
         DataError: The data cannot become this dataset; nothing was published.
+
+    Example:
+        >>> bt.write("penguins.csv", "birds/", null_words=["NA"], splits="train=0.8,test=0.2")
+        <Manifest: train=278, test=66; ...>
     """
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.run import run_job
@@ -149,6 +153,10 @@ def append(call: _Append) -> Manifest:
         TargetExists: A file changed since the dataset got its rows, or the dataset was replaced
             during the call.
         DataError: The rows do not fit the dataset; nothing was appended.
+
+    Example:
+        >>> bt.append("july.csv", "trips/")
+        <Manifest: data=3; ...>
     """
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.append import append_rows
@@ -184,6 +192,10 @@ def compact(
         UsageError: There is no dataset.
         TargetExists: The dataset was changed during the call.
         DataError: A shard is damaged.
+
+    Example:
+        >>> bt.compact("trips/")
+        <Manifest: data=...>
     """
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.append import compact_dataset
@@ -206,6 +218,10 @@ def plan(call: _PlanCall) -> "Plan":
 
     Raises:
         UsageError: The call cannot be carried out.
+
+    Example:
+        >>> bt.plan("penguins.csv", "out/", shuffle=False)["passes"]
+        ['scan for row ends', 'infer types', 'read and encode']
     """
     from beam_tfrecord.jobs.plan import plan_of
     from beam_tfrecord.jobs.run import warn_of_output
@@ -231,6 +247,10 @@ def extract(call: _Extract) -> StageManifest:
     Raises:
         UsageError: The call cannot be carried out.
         DataError: The data cannot become a stage; nothing was published.
+
+    Example:
+        >>> bt.extract("penguins.csv", "stage/")
+        <StageManifest: rows=344, ...>
     """
     from beam_tfrecord.base.progress import display_of
     from beam_tfrecord.jobs.run import run_job
@@ -249,6 +269,10 @@ def schema(call: _Schema) -> Schema:
     Raises:
         UsageError: There is no such input, or a column has no name.
         SchemaConflict: Two files disagree about a column.
+
+    Example:
+        >>> bt.schema("penguins.csv", null_words=["NA"]).names[:3]
+        ('species', 'island', 'bill_length_mm')
     """
     if call.observed:
         from beam_tfrecord.dataset.load import load

@@ -91,6 +91,10 @@ def export(
             column.
         TargetExists: The output holds something other than files of this export.
         DataError: A shard is damaged, or two images have the same name.
+
+    Example:
+        >>> bt.export("penguins/", "csv/", to="csv")
+        344
     """
     location, directory = absolute_path(path), directory_target(output).directory
     to = to or os.path.splitext(directory)[1][1:]

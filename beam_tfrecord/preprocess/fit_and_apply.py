@@ -81,6 +81,9 @@ class Preprocess(beam.PTransform):
 
     Raises:
         UsageError: A step or function does not fit the columns.
+
+    Example:
+        >>> scale = bt.Preprocess([{"op": "zscore", "columns": ["fare"]}])  # rows | scale | a sink
     """
 
     def __init__(

@@ -145,6 +145,10 @@ class Batch:
             rejects.
         position: The position of the batch in its task; None if the job cannot be resumed.
         step_path: Labels of the steps that the rows have passed, the reader first.
+
+    Example:
+        >>> next(bt.ReadFromCsv("penguins.csv").batches()).data.num_rows
+        344
     """
 
     data: pa.RecordBatch

@@ -124,6 +124,10 @@ def pipeline(
 
     Raises:
         UsageError: Beam or the runner refuses the options.
+
+    Example:
+        >>> with bt.pipeline("direct", workers=1) as p:
+        ...     _ = p | bt.ReadFromCsv("penguins.csv") | bt.WriteToTFRecord("birds/part")
     """
     from apache_beam.options.pipeline_options import PipelineOptions
 

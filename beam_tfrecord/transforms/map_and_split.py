@@ -61,6 +61,14 @@ class MapRows(beam.PTransform):
 
     Raises:
         UsageError: `function` is no function.
+
+    Example:
+        >>> def doubled(row):
+        ...     return {"id": row["id"], "double": 2 * row["fare"]}
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromCsv("trips.csv") | bt.MapRows(doubled)
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'double': 5.0}
     """
 
     runs_python = True
@@ -178,6 +186,14 @@ class MapBatches(beam.PTransform):
             bytes; in source order, rows have the order in which the function returned them.
         faults: Directory where a data error is recorded for the launcher; None means that
             the worker raises it.
+
+    Example:
+        >>> def fares(batch):
+        ...     return batch.select(["fare"])
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromCsv("trips.csv") | bt.MapBatches(fares)
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'fare': 2.5}
     """
 
     runs_python = True
@@ -257,6 +273,11 @@ class AssignSplits(beam.PTransform):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromCsv("penguins.csv") | bt.AssignSplits("train=0.9,test=0.1")
+        ...     _ = rows | bt.WriteToTFRecord("split/")
     """
 
     def __init__(

@@ -181,6 +181,12 @@ class ReadFromCsv(ReadFromSource, _Csv):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromCsv("trips.csv", null_words=["NA"])
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -191,6 +197,11 @@ class ReadFromJson(ReadFromSource, _Json):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromJson("trips.jsonl") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -202,6 +213,11 @@ class ReadFromExcel(ReadFromSource, _Excel):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromExcel("trips.xlsx") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -215,6 +231,11 @@ class ReadFromTFRecord(ReadFromSource, _TFRecord):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromTFRecord("trips.tfrecord") | bt.ToRows() | beam.Map(print)
+        {'fare': 2.5, 'id': 1}
     """
 
 
@@ -223,6 +244,11 @@ class ReadFromAvro(ReadFromSource, _Typed):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromAvro("trips.avro") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -231,6 +257,11 @@ class ReadFromOrc(ReadFromSource, _Typed):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromOrc("trips.orc") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -239,6 +270,11 @@ class ReadFromParquet(ReadFromSource, _Typed):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromParquet("trips.parquet") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -247,6 +283,11 @@ class ReadFromWebDataset(ReadFromSource, _Typed):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromWebDataset("trips.tar") | bt.ToRows() | beam.Map(print)
+        {'__key__': '00000', 'id': 1, 'fare': b'2.5'}
     """
 
 
@@ -260,6 +301,11 @@ class ReadFromArrow(ReadFromSource, _Arrow):
         UsageError: The arguments do not fit together, or the data in memory is no table.
         DataError: Values of a column in memory have no common type.
         StorageError: The temporary file cannot be written.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromArrow("trips.arrow") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
     def _source(self, options: dict[str, Any]) -> Source:
@@ -280,6 +326,12 @@ class ReadFromNumpy(ReadFromSource, _Numpy):
 
     Raises:
         UsageError: The arguments do not fit together, such as `types` for arrays in memory.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromNumpy({"fare": np.float32([2.5])})
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'fare': 2.5}
     """
 
     def _source(self, options: dict[str, Any]) -> Source:
@@ -311,6 +363,13 @@ class ReadFromImages(ReadFromSource, _Images):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromImages("photos/") | bt.ToRows()
+        ...     _ = rows | beam.Map(lambda row: print(row["path"], row["label"]))
+        cat/1.png 0
+        dog/1.png 1
     """
 
 
@@ -325,6 +384,11 @@ class ReadFromCoco(ReadFromSource, _Coco):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromCoco("objects.json", base="photos/")
+        ...     _ = rows | bt.WriteToTFRecord("objects/")
     """
 
 
@@ -336,6 +400,11 @@ class ReadFromDelta(ReadFromSource, _Lake):
 
     Raises:
         UsageError: There is no such table or version, or it has a feature that is not supported.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromDelta("trips_delta") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -349,6 +418,13 @@ class ReadFromIceberg(ReadFromSource, _Lake):
 
     Raises:
         UsageError: There is no such table or snapshot, or it has a feature that is not supported.
+
+    Example:
+        >>> catalog = {"type": "sql", "uri": "sqlite:///catalog.db"}
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromIceberg("iceberg://c/ns.trips", properties=catalog)
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
 
@@ -361,4 +437,9 @@ class ReadFromSql(ReadFromSource, _Sql):
 
     Raises:
         UsageError: The arguments do not fit together.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | bt.ReadFromSql("sqlite:trips.db", table="trips")
+        ...     _ = rows | bt.WriteToTFRecord("of_database/")
     """

@@ -114,32 +114,90 @@ def _read(batch_rows: int, step: str, typed: tuple[Source, pa.Schema, ReadTask])
 
 
 class ReadAllFromArrow(_ReadAll, _Typed):
-    """Read the Arrow files at the paths of a PCollection: see `ReadFromArrow`."""
+    """Read the Arrow files at the paths of a PCollection: see `ReadFromArrow`.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.arrow"]) | bt.ReadAllFromArrow()
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
+    """
 
 
 class ReadAllFromAvro(_ReadAll, _Typed):
-    """Read the Avro files at the paths of a PCollection: see `ReadFromAvro`."""
+    """Read the Avro files at the paths of a PCollection: see `ReadFromAvro`.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.avro"]) | bt.ReadAllFromAvro()
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
+    """
 
 
 class ReadAllFromCsv(_ReadAll, _Csv):
-    """Read the CSV files at the paths of a PCollection, by `schema`: see `ReadFromCsv`."""
+    """Read the CSV files at the paths of a PCollection, by `schema`: see `ReadFromCsv`.
+
+    Example:
+        >>> schema = bt.schema("trips.csv")
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.csv"]) | bt.ReadAllFromCsv(schema=schema)
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
+    """
 
 
 class ReadAllFromJson(_ReadAll, _Json):
-    """Read the JSON files at the paths of a PCollection, by `schema`: see `ReadFromJson`."""
+    """Read the JSON files at the paths of a PCollection, by `schema`: see `ReadFromJson`.
+
+    Example:
+        >>> schema = bt.schema("trips.jsonl")
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.jsonl"]) | bt.ReadAllFromJson(schema=schema)
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
+    """
 
 
 class ReadAllFromOrc(_ReadAll, _Typed):
-    """Read the ORC files at the paths of a PCollection: see `ReadFromOrc`."""
+    """Read the ORC files at the paths of a PCollection: see `ReadFromOrc`.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.orc"]) | bt.ReadAllFromOrc()
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
+    """
 
 
 class ReadAllFromParquet(_ReadAll, _Typed):
-    """Read the Parquet files at the paths of a PCollection: see `ReadFromParquet`."""
+    """Read the Parquet files at the paths of a PCollection: see `ReadFromParquet`.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.parquet"]) | bt.ReadAllFromParquet()
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
+    """
 
 
 class ReadAllFromTFRecord(_ReadAll, _TFRecord):
-    """Read the datasets or TFRecord files at paths of a PCollection: see `ReadFromTFRecord`."""
+    """Read the datasets or TFRecord files at paths of a PCollection: see `ReadFromTFRecord`.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.tfrecord"]) | bt.ReadAllFromTFRecord()
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'fare': 2.5, 'id': 1}
+    """
 
 
 class ReadAllFromWebDataset(_ReadAll, _Typed):
-    """Read the WebDataset shards at the paths of a PCollection: see `ReadFromWebDataset`."""
+    """Read the WebDataset shards at the paths of a PCollection: see `ReadFromWebDataset`.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create(["trips.tar"]) | bt.ReadAllFromWebDataset()
+        ...     _ = rows | bt.ToRows() | beam.Map(print)
+        {'__key__': '00000', 'id': 1, 'fare': b'2.5'}
+    """

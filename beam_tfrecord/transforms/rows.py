@@ -47,6 +47,11 @@ class BatchRows(beam.PTransform):
     Attributes:
         schema: Types of the rows.
         batch_rows: Maximum number of rows per batch.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     rows = p | beam.Create([{"id": 1}]) | bt.BatchRows(pa.schema({"id": "int64"}))
+        ...     _ = rows | bt.WriteToTFRecord("few/")
     """
 
     runs_python = True
@@ -245,6 +250,11 @@ class ToRows(beam.PTransform):
 
     A dict cannot carry rejects, so a batch with rejects is an error. Nor can it carry the split
     that `AssignSplits` assigned, so `WriteToTFRecord` refuses rows that had one.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromCsv("trips.csv") | bt.ToRows() | beam.Map(print)
+        {'id': 1, 'fare': 2.5}
     """
 
     runs_python = True
@@ -270,6 +280,12 @@ class EncodeExamples(beam.PTransform):
 
     Attributes:
         schema: Schema to enforce; None means that of the batches.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     examples = p | bt.ReadFromCsv("trips.csv") | bt.EncodeExamples()
+        ...     _ = examples | beam.Map(len) | beam.Map(print)
+        33
     """
 
     runs_python = True
@@ -310,6 +326,12 @@ class ToExample(beam.PTransform):
 
     Args:
         schema: Types of the rows.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     examples = p | beam.Create([{"id": 1}]) | bt.ToExample(pa.schema({"id": "int64"}))
+        ...     _ = examples | beam.Map(lambda one: print("id" in one.features.feature))
+        True
     """
 
     def __init__(self, schema: Schema | pa.Schema) -> None:

@@ -103,6 +103,10 @@ class WriteToTFRecord(Sink):
 
     Raises:
         UsageError: The arguments do not fit together, or the elements cannot be written.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromCsv("penguins.csv") | bt.WriteToTFRecord("out/", num_shards=4)
     """
 
     def __init__(
@@ -245,6 +249,10 @@ class ExtractToParquet(Sink):
 
     Raises:
         UsageError: The arguments do not fit together, or the elements cannot be written.
+
+    Example:
+        >>> with bt.pipeline() as p:
+        ...     _ = p | bt.ReadFromCsv("penguins.csv") | bt.ExtractToParquet("copy/")
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def test_without_a_command_the_commands_are_shown():
 
 def test_the_page_has_all_commands():
     for name in cli.commands:
-        assert f"| `{name} " in PAGE
+        assert f"`{name}`" in PAGE
 
 
 # Does what bash does when somebody types words and presses the tab key after the last of them.
