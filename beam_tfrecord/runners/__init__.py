@@ -138,7 +138,7 @@ def default_workers() -> int:
 
 
 def check_lossless(pipeline: beam.Pipeline) -> None:
-    """Refuse a pipeline whose runner may lose elements, or call no step (DESIGN.md)."""
+    """Refuse a pipeline whose runner may lose elements, or call no step (see `pipelines`)."""
     # Lazy: a caller that has a pipeline has already loaded Beam.
     from apache_beam.options.pipeline_options import DebugOptions, TypeOptions
 

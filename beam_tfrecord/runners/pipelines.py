@@ -1,10 +1,10 @@
 """Defines the pipeline that `beam_tfrecord.pipeline` returns, and local runners that lose no data.
 
-Beam 2.77 loses elements on local gRPC connections (DESIGN.md). If a stream to or from a
-worker is flushed by time, elements that are written to it during the flush are lost. Both ends of a
-connection flush after one second: the worker's end in the mode ``multi_threading``, the runner's
-end in every mode except ``in_memory``. Streams that are only flushed by size lose nothing, so these
-runners turn flushing by time off.
+Beam 2.77 loses elements on local gRPC connections: `tests/runners/slow_bundles.py`. If a stream to
+or from a worker is flushed by time, elements that are written to it during the flush are lost. Both
+ends of a connection flush after one second: the worker's end in the mode ``multi_threading``, the
+runner's end in every mode except ``in_memory``. Streams that are only flushed by size lose nothing,
+so these runners turn flushing by time off.
 """
 
 from __future__ import annotations
