@@ -1,6 +1,7 @@
-"""Draws the result of `user_functions.py` as bars.
+"""Draws the result of `user_functions.py` or `peers.py` as bars.
 
 python scripts/bench/bar_chart.py RESULT.json docs/user-functions.svg
+python scripts/bench/bar_chart.py RESULT.json docs/peers.svg
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-WIDTH, LONGEST, LEFT = 880, 560, 110
+WIDTH, AFTER = 880, 210
 BAR, STEP, HEADING, GAP = 20, 26, 28, 16
 # Readable on white and on black, as are texts and lines of a middle gray.
 COLORS = {"ours": "#0a63c9", "limit": "#1a7f37", "stock": "#8250df"}
@@ -23,11 +24,20 @@ GRAY = "#7d8590"
 
 def as_svg(found: Mapping[str, Any]) -> str:
     """Return the picture; the longest bar of each case is as long as that of any other."""
+    chart = found.get("chart") or {
+        "title": "Rows per second with a Python function of the user",
+        "labels": LABELS,
+        "caption": "Each case has a scale of its own. Limit: the same function without Beam in "
+        f"{found['settings']['processes']} plain processes.",
+    }
+    labels = chart["labels"]
+    left = 27 + round(6.9 * max(map(len, labels.values())))
+    longest = WIDTH - left - AFTER
     body, top = [], 10
     for case, of in found["cases"].items():
         rates = {
             way: of["ways"][way]["rows_per_second"]["median"]
-            for way in LABELS
+            for way in labels
             if way in of["ways"] and of["ways"][way]["rows_per_second"]["median"] is not None
         }
         if not rates:
@@ -38,26 +48,25 @@ def as_svg(found: Mapping[str, Any]) -> str:
         )
         top += HEADING
         for way, rate in rates.items():
-            length = LONGEST * rate / max(rates.values())
+            color = COLORS.get(way.partition("_")[0], COLORS["stock"])
+            length = longest * rate / max(rates.values())
             body += [
-                f'  <text x="{LEFT - 8}" y="{top + 15}" text-anchor="end">{LABELS[way]}</text>',
-                f'  <rect x="{LEFT}" y="{top}" width="{length:.2f}" height="{BAR}" '
-                f'fill="{COLORS[way]}"/>',
-                f'  <text x="{LEFT + length + 8:.2f}" y="{top + 15}">'
+                f'  <text x="{left - 8}" y="{top + 15}" text-anchor="end">'
+                f"{escape(labels[way])}</text>",
+                f'  <rect x="{left}" y="{top}" width="{length:.2f}" height="{BAR}" '
+                f'fill="{color}"/>',
+                f'  <text x="{left + length + 8:.2f}" y="{top + 15}">'
                 f"{rate:,.0f} {of['unit']}/s</text>",
             ]
             top += STEP
         top += GAP
-    caption = (
-        "Each case has a scale of its own. Limit: the same function without Beam in "
-        f"{found['settings']['processes']} plain processes. {found['machine']['cores']} cores."
-    )
+    caption = f"{chart['caption']} {found['machine']['cores']} cores."
     body.append(f'  <text x="5" y="{top + 8}">{escape(caption)}</text>')
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 20}" role="img" '
             f'aria-labelledby="title"\n     font-family="{FONTS}" font-size="14" fill="{GRAY}">',
-            '  <title id="title">Rows per second with a Python function of the user</title>',
+            f'  <title id="title">{escape(chart["title"])}</title>',
             *body,
             "</svg>\n",
         ]

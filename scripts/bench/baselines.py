@@ -1,4 +1,4 @@
-"""Cases of others with the same rows: stock Beam, tfx_bsl, TensorFlow alone.
+"""Cases of others with the same rows: tfx_bsl and TensorFlow alone; `peers.py` has writers.
 
 Each function prepares a case and returns what is measured: a function without arguments that
 does the work and returns how much that was. Imports belong to the preparation.
@@ -6,77 +6,8 @@ does the work and returns how much that was. Imports belong to the preparation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ours import BATCH_ROWS, of_dataset
-from work import Bench, Measured, Work, bytes_below, shards_of
-
-STOCK_SHARDS = 8
-
-
-def _stock(
-    bench: Bench, *, options: list[str], function: Callable[..., Any] | None = None
-) -> Measured:
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from stock_example import to_example
-
-    def run() -> Work:
-        with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(options)) as pipeline:
-            rows = pipeline | beam.io.ReadFromParquet(bench.inputs.stock_parquet)
-            if function is not None:
-                rows = rows | "Function" >> beam.Map(function)
-            (
-                rows
-                | beam.Map(to_example)
-                | beam.io.WriteToTFRecord(str(bench.out / "stock"), num_shards=STOCK_SHARDS)
-            )
-        return Work(rows=bench.inputs.stock_rows, output_bytes=bytes_below(bench.out))
-
-    return run
-
-
-def stock_beam(bench: Bench) -> Measured:
-    """Stock Beam as it comes: Parquet to examples to eight shards, in one process."""
-    return _stock(bench, options=[])
-
-
-def stock_beam_processes(bench: Bench) -> Measured:
-    """The same in as many worker processes as there are workers."""
-    workers = f"--direct_num_workers={bench.workers}"
-    return _stock(bench, options=[workers, "--direct_running_mode=multi_processing"])
-
-
-def stock_beam_map(bench: Bench) -> Measured:
-    """Stock Beam with a Python function per row before the encoding."""
-    from user_map import rescale
-
-    return _stock(bench, options=[], function=rescale)
-
-
-def stock_beam_tfrecord(bench: Bench) -> Measured:
-    """Stock Beam from TFRecord to TFRecord, with a Reshuffle between them."""
-    import apache_beam as beam
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
-    import beam_tfrecord as bt
-
-    dataset = bench.scratch / "dataset"
-    bt.write(bench.inputs.stock_parquet, dataset)
-
-    def run() -> Work:
-        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            (
-                pipeline
-                | beam.io.ReadFromTFRecord(f"{dataset}/*.tfrecord")
-                | beam.Reshuffle()
-                | beam.io.WriteToTFRecord(str(bench.out / "stock"), num_shards=STOCK_SHARDS)
-            )
-        return Work(rows=bench.inputs.stock_rows, output_bytes=bytes_below(bench.out))
-
-    return run
+from work import Bench, Measured, Work, shards_of
 
 
 def tfx_bsl_encode(bench: Bench) -> Measured:
@@ -127,21 +58,3 @@ def load_by_hand(bench: Bench) -> Measured:
         return sum(len(batch["i0"]) for batch in batches)
 
     return of_dataset(bench, run, tables=1)
-
-
-def tf_writer_loop(bench: Bench) -> Measured:
-    """A plain loop over `tf.io.TFRecordWriter`, as tutorials show it."""
-    import pyarrow.parquet as pq
-    import tensorflow as tf
-    from stock_example import to_example
-
-    def run() -> Work:
-        count = 0
-        with tf.io.TFRecordWriter(str(bench.out / "loop.tfrecord")) as writer:
-            for batch in pq.ParquetFile(bench.inputs.stock_parquet).iter_batches():
-                for row in batch.to_pylist():
-                    writer.write(to_example(row))
-                    count += 1
-        return Work(rows=count, output_bytes=bytes_below(bench.out))
-
-    return run

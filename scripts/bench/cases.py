@@ -11,13 +11,11 @@ import json_lines
 import ours
 import preprocessing
 import rooflines
-import streams
 from work import Bench, Measured
 
 Metric = Literal[
     "rows_per_second",
     "rows_per_cpu_second",
-    "bytes_per_row",
     "gigabytes_per_second",
     "seconds",
     "peak_rss",
@@ -79,11 +77,9 @@ CASES: dict[str, Case] = {
     "shuffle_json": Case(json_lines.shuffle_json),
     "shuffle_json_few": Case(json_lines.shuffle_json_few),
     "roofline_json": Case(json_lines.roofline_json),
-    "stock_beam_json": Case(json_lines.stock_beam_json),
     "tfrecord_shuffle": Case(ours.tfrecord_shuffle),
     "tfrecord_shuffle_few": Case(ours.tfrecord_shuffle_few),
     "roofline_tfrecord_shuffle": Case(rooflines.roofline_tfrecord_shuffle),
-    "stock_beam_tfrecord": Case(baselines.stock_beam_tfrecord),
     **{f"shuffle_{kind}": Case(ours.shuffle_files(kind)) for kind in _KINDS},
     **{
         f"shuffle_{kind}_few": Case(ours.shuffle_files(kind, ours.MEMORY_TABLES)) for kind in _KINDS
@@ -109,15 +105,9 @@ CASES: dict[str, Case] = {
     "load_tf": Case(ours.load_tf),
     "load_torch": Case(ours.load_torch),
     "load_by_hand": Case(baselines.load_by_hand),
-    "stock_beam": Case(baselines.stock_beam),
-    "stock_beam_processes": Case(baselines.stock_beam_processes),
-    "stock_beam_map": Case(baselines.stock_beam_map),
     "gzip_write": Case(ours.gzip_write),
-    "gzip_stream": Case(streams.gzip_stream),
-    "zlib_level_6": Case(streams.zlib_level_6),
     "kernel_encode": Case(ours.kernel_encode),
     "tfx_bsl_encode": Case(baselines.tfx_bsl_encode),
-    "tf_writer_loop": Case(baselines.tf_writer_loop),
     "help": Case(ours.command_help),
 }
 
@@ -134,14 +124,8 @@ def _flat(case: str) -> Bar:
 
 
 BARS: tuple[Bar, ...] = (
-    _fast("source order against stock Beam", "source_order", "stock_beam", 200),
-    _fast("shuffle against stock Beam", "shuffle", "stock_beam", 120),
-    _fast("CSV to shuffle against stock Beam", "shuffle_csv", "stock_beam", 60),
-    _fast("JSON Lines against stock Beam", "shuffle_json", "stock_beam_json", 30),
     _fast("JSON Lines against its roofline", "shuffle_json", "roofline_json", 0.6),
-    _fast("TFRecord against stock Beam", "tfrecord_shuffle", "stock_beam_tfrecord", 100),
     _fast("TFRecord against its roofline", "tfrecord_shuffle", "roofline_tfrecord_shuffle", 0.5),
-    _fast("map per row against stock Beam's", "map_rows", "stock_beam_map", 4),
     _fast("source order against its roofline", "source_order", "roofline_source_order", 0.6),
     _fast(
         "source order against its roofline, direct I/O",
@@ -170,15 +154,6 @@ BARS: tuple[Bar, ...] = (
     ),
     _fast("kernel against tfx_bsl's encoder", "kernel_encode", "tfx_bsl_encode", 10),
     _fast("shuffle of Arrow files against Parquet files", "shuffle_arrow", "shuffle", 1),
-    _fast("gzip against zlib level 6, speed", "gzip_stream", "zlib_level_6", 8),
-    Bar(
-        "gzip against zlib level 6, size",
-        "bytes_per_row",
-        "gzip_stream",
-        "zlib_level_6",
-        False,
-        1.15,
-    ),
     Bar("kernel, GB/s on one core", "gigabytes_per_second", "kernel_encode", None, True, 1.4),
     *(_flat(case) for case in ("source_order", "shuffle", "shuffle_json", "tfrecord_shuffle")),
     *(_flat(f"shuffle_{kind}") for kind in _KINDS),

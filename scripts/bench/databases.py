@@ -1,4 +1,4 @@
-"""What `sql.py`, `extract.py` and `jdbc.py` share: the table, its databases, rounds and reports.
+"""What `sql.py` measures with: the table, its databases, rounds and reports.
 
 Every case runs in a process of its own, with its imports before the clock; rounds are interleaved,
 and told are medians.

@@ -1,4 +1,4 @@
-"""Cases of JSON Lines: our write, stock Beam's, and at best PyArrow's parser and the writing alone.
+"""Cases of JSON Lines: our write, and at best PyArrow's parser and the writing alone.
 
 As in `baselines`, each function prepares a case and returns what is measured.
 """
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from baselines import STOCK_SHARDS
 from ours import MEMORY_TABLES, write_dataset
 from rooflines import _copy, _record_bytes
 from rooflines import _write as _write_raw
@@ -49,28 +48,6 @@ def shuffle_json(bench: Bench) -> Measured:
 def shuffle_json_few(bench: Bench) -> Measured:
     """Two tables of JSON Lines: the memory this takes is compared with that of all."""
     return _shuffled(bench, bench.inputs.parquet[:MEMORY_TABLES])
-
-
-def stock_beam_json(bench: Bench) -> Measured:
-    """Stock Beam as it comes: lines of JSON to examples to eight shards, in one process."""
-    import apache_beam as beam
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from stock_example import to_example
-
-    (source,) = _json_of([bench.inputs.stock_parquet])
-
-    def run() -> Work:
-        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            (
-                pipeline
-                | beam.io.ReadFromText(str(source))
-                | beam.Map(json.loads)
-                | beam.Map(to_example)
-                | beam.io.WriteToTFRecord(str(bench.out / "stock"), num_shards=STOCK_SHARDS)
-            )
-        return Work(rows=bench.inputs.stock_rows, output_bytes=bytes_below(bench.out))
-
-    return run
 
 
 def roofline_json(bench: Bench) -> Measured:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,6 +109,53 @@ def run_here(name: str, told: Path, place: Path, workers: int) -> dict[str, Any]
     )
 
 
+def watch(
+    command: Sequence[str],
+    look: Callable[[int], object],
+    *,
+    environment: Mapping[str, str],
+    timeout: float,
+    cwd: Path | None = None,
+) -> tuple[float, str, str]:
+    """Run a command in a session of its own, and look at it until it ends.
+
+    Args:
+        command: The command.
+        look: Called often with the session's number.
+        environment: Of the command.
+        timeout: Seconds until it is killed.
+        cwd: Its directory.
+
+    Returns:
+        Seconds, standard output, and what went wrong.
+    """
+    os.sync()  # what was written before is not this one's to write back
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as erred:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=said, stderr=erred, env=environment, cwd=cwd, start_new_session=True
+        )
+        late = False
+        while process.poll() is None:
+            looked = time.perf_counter()
+            look(process.pid)
+            if looked - start > timeout:
+                late = True
+                os.killpg(process.pid, 9)
+            # Looking takes a core of the machine for a twentieth of the time at most.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(SAMPLE_SECONDS, 19 * (time.perf_counter() - looked)))
+        seconds = time.perf_counter() - start
+        said.seek(0)
+        erred.seek(0)
+        lines = [line for line in erred.read().splitlines() if line.strip()]
+        why = [line for line in lines if "Error" in line] or lines
+        error = why[-1] if why else f"ended with {process.returncode}"
+        if late:
+            error = f"took more than {timeout:.0f} s"
+        return seconds, said.read(), error if process.returncode else ""
+
+
 def run_script(
     words: Sequence[str],
     *,
@@ -128,38 +175,19 @@ def run_script(
     # Worker processes unpickle functions of these modules by name.
     paths = [str(here), str(checkout or here.parents[1]), os.environ.get("PYTHONPATH")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    os.sync()  # what an earlier case left to be written back is not this one's
     sample = session_rss if peak == "peak_rss" else session_pss
-    most = 0
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as erred:
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, str(here / words[0]), *words[1:]],
-            stdout=said,
-            stderr=erred,
-            env=environment,
-            start_new_session=True,
-        )
-        late = False
-        while process.poll() is None:
-            looked = time.perf_counter()
-            most = max(most, sample(process.pid))
-            if time.perf_counter() - start > timeout_seconds:
-                late = True
-                os.killpg(process.pid, 9)
-            # Looking takes a core of the machine for a twentieth of the time at most.
-            time.sleep(max(SAMPLE_SECONDS, 19 * (time.perf_counter() - looked)))
-        seconds = time.perf_counter() - start
-        said.seek(0)
-        erred.seek(0)
-        if late:
-            return Outcome(error=f"took more than {timeout_seconds:.0f} s")
-        if process.returncode != 0:
-            lines = [line for line in erred.read().splitlines() if line.strip()]
-            return Outcome(error=lines[-1] if lines else f"ended with {process.returncode}")
-        fields = json.loads(said.read().splitlines()[-1])
-    fields[peak] = most
-    return Outcome(process_seconds=seconds, **fields)
+    peaks = [0]
+    seconds, said, error = watch(
+        [sys.executable, str(here / words[0]), *words[1:]],
+        lambda session: peaks.append(sample(session)),
+        environment=environment,
+        timeout=timeout_seconds,
+    )
+    if error:
+        return Outcome(error=error)
+    return Outcome(
+        process_seconds=seconds, **{**json.loads(said.splitlines()[-1]), peak: max(peaks)}
+    )
 
 
 def run_case(

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from baselines import STOCK_SHARDS
 from ours import write_dataset
 from tables import ROW_GROUP_ROWS
 from work import Bench, Measured, Work, bytes_below
 
 STEPS = ["impute=f0,f1", "zscore=f0,f1,f2,f3,i0", "vocabulary=s0", "vocabulary=s1:top_k=10000"]
+STOCK_SHARDS = 8
 FLOATS = ("f0", "f1", "f2", "f3")
 
 

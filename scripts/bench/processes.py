@@ -8,18 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+Process = tuple[Path, list[str]]
 
-def _members(session: int) -> Iterator[tuple[Path, list[str]]]:
-    """Yield the directory in /proc of each process of a session, and its fields from 3 on."""
+
+def _all() -> Iterator[Process]:
+    """Yield the directory in /proc of each process, and its fields from 3 on."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         # A process may end between the listing and the look at it.
         with contextlib.suppress(OSError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                yield entry.parent, fields
+            yield entry.parent, entry.read_text(errors="replace").rpartition(")")[2].split()
+
+
+def _members(session: int) -> Iterator[Process]:
+    return (process for process in _all() if int(process[1][3]) == session)
+
+
+def descendants(above: int) -> list[Process]:
+    """Return the children of a process, theirs, and so on."""
+    processes, found = list(_all()), list[Process]()
+    known = {str(above)}
+    while known:
+        children = [process for process in processes if process[1][1] in known]
+        known = {place.name for place, _ in children}
+        found += children
+    return found
 
 
 def session_rss(session: int) -> int:
@@ -30,8 +45,13 @@ def session_rss(session: int) -> int:
 
 def session_pss(session: int) -> int:
     """Return the proportional bytes: a page that several processes share counts once in all."""
+    return pss_of(_members(session))
+
+
+def pss_of(processes: Iterable[Process]) -> int:
+    """Return the proportional bytes of some processes."""
     kibibytes = 0
-    for place, _ in _members(session):
+    for place, _ in processes:
         with contextlib.suppress(OSError):
             for line in (place / "smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):

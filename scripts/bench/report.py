@@ -20,8 +20,6 @@ def figure(outcome: Outcome, metric: Metric) -> float:
         return outcome.rows / outcome.seconds
     if metric == "rows_per_cpu_second":
         return outcome.rows / outcome.cpu_seconds
-    if metric == "bytes_per_row":
-        return outcome.output_bytes / outcome.rows
     if metric == "gigabytes_per_second":
         return outcome.output_bytes / outcome.seconds / GIGA
     if metric == "peak_rss_gigabytes":

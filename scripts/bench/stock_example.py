@@ -9,9 +9,11 @@ import tensorflow as tf
 
 
 def to_example(row: Mapping[str, Any]) -> bytes:
-    """Serialize a row as users of Beam do, a `tf.train.Example` at a time."""
+    """Serialize a row as users of Beam do, a `tf.train.Example` at a time; nulls are left out."""
     feature = {}
     for name, value in row.items():
+        if value is None:
+            continue
         if isinstance(value, float):
             feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
         elif isinstance(value, int):
