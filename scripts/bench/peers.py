@@ -21,8 +21,8 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,10 @@ def install(tool: dict[str, Any], place: Path) -> dict[str, Any]:
         *([*jars, f"-Dartifact={jar}"] for jar in tool.get("jars", ())),
         [*uv, "pip", "freeze", "--python", python],
     ):
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=900)
+        except (OSError, subprocess.TimeoutExpired) as why:
+            return {"error": str(why)}
         if ended.returncode:
             lines = f"{ended.stderr}\n{ended.stdout}".splitlines()
             return {"error": next((line for line in lines if "error" in line.lower()), "")[:300]}
@@ -129,9 +132,7 @@ def records_of(name: str, out: Path) -> int:
             it.get("samples") or it.get("chunk_size")
             for it in next(index[key] for key in ("shards", "chunks") if key in index)
         )
-    names = ("manifest.json", "dataset_info.json", "features.json", "_SUCCESS")
-    files = [path for path in out.rglob("[!.]*") if path.is_file()]
-    return sum(_framed(path.read_bytes()) for path in files if path.name not in names)
+    return sum(_framed(path.read_bytes()) for path in out.rglob("[!.]*") if path.is_file())
 
 
 def _framed(data: bytes) -> int:
@@ -143,11 +144,8 @@ def _framed(data: bytes) -> int:
     return count if at == len(data) else 0
 
 
-@contextlib.contextmanager
-def _end_descendants() -> Iterator[None]:
-    """Afterwards end all processes below this one, also those whose parents ended before."""
-    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    yield
+def end_descendants() -> None:
+    """End all processes below this one, also those whose parents ended before."""
     while below := descendants(os.getpid()):
         for place, _ in below:
             with contextlib.suppress(ProcessLookupError):
@@ -168,12 +166,9 @@ def run(name: str, python: str, source: Path, options: argparse.Namespace) -> di
     words = [word.replace("FROM", str(source)).replace("TO", str(out)) for word in words]
     places = "TMPDIR SPARK_LOCAL_DIRS RAY_TMPDIR HF_HOME DATA_OPTIMIZER_CACHE_FOLDER"
     paths = [str(HERE), *([] if TOOLS[name]["needs"] else [str(HERE.parents[1])])]
-    environment = {
-        **os.environ,
-        **dict.fromkeys(places.split(), str(temporary)),
-        "HF_HUB_OFFLINE": "1",
-    }
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = os.environ | dict.fromkeys(places.split(), str(temporary))
+    environment |= {"HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
     peak, ticks, before = 0, dict[str, int](), os.times()
 
@@ -184,16 +179,21 @@ def run(name: str, python: str, source: Path, options: argparse.Namespace) -> di
         # A parent that ignores how its children end does not get their times.
         ticks.update((place.name, sum(map(int, fields[11:13]))) for place, fields in below)
 
-    with _end_descendants():
+    try:
         seconds, _, error = watch(
             [python, *words], look, environment=environment, cwd=work, timeout=options.timeout
         )
+    finally:
+        end_descendants()
     after = os.times()
     reaped = sum(after[2:4]) - sum(before[2:4])
     cpu = max(reaped, sum(ticks.values()) / os.sysconf("SC_CLK_TCK"))
     found = {"seconds": seconds, "cpu_seconds": cpu, "peak_pss": peak, "error": error[:300]}
     if not error:
-        found |= {"records": records_of(name, out), "output_bytes": bytes_below(out)}
+        try:
+            found |= {"records": records_of(name, out), "output_bytes": bytes_below(out)}
+        except (OSError, LookupError, ValueError, StopIteration) as why:
+            found["error"] = f"no dataset: {why}"
     shutil.rmtree(work, ignore_errors=True)
     return found
 
@@ -203,7 +203,8 @@ def summary(runs: list[dict[str, Any]], rows: int, size: int) -> dict[str, Any]:
     worked = [run for run in runs if not run["error"]]
     if not worked:
         none = {"median": None, "range": None}
-        return {"rows": rows, "rows_per_second": none, "error": runs[-1]["error"]}
+        why = runs[-1]["error"] if runs else "not run"
+        return {"rows": rows, "rows_per_second": none, "error": why}
     rates = [round(rows / run["seconds"], 1) for run in worked]
     return {
         "rows": rows,
@@ -217,6 +218,7 @@ def summary(runs: list[dict[str, Any]], rows: int, size: int) -> dict[str, Any]:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Make what is missing, run what was not run, and return all figures."""
+    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     kept = options.place / "state.json"
     state = json.loads(kept.read_text()) if kept.exists() else {"tools": {}, "runs": {}}
 
@@ -238,19 +240,22 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for kind in ("fewer" if TOOLS[name]["slow"] else "rows", "images")
         if (name, kind) != ("img2dataset", "fewer")
     ]
+    end = time.monotonic() + 60 * options.minutes
     for turn in range(options.rounds):
         for name, kind in jobs:
-            runs = state["runs"].setdefault(f"{name} {kind}", [])
+            runs = state["runs"].setdefault(f"{name} {inputs[kind].name}", [])
             python = state["tools"][name].get("python")
             if python is None:
                 runs[:] = [state["tools"][name]]
+            elif time.monotonic() > end or (turn and runs and runs[0]["error"]):
+                continue
             elif len(runs) <= turn or runs[turn]["error"]:
                 for path in inputs[kind].rglob("*.*"):
                     path.read_bytes()  # into the page cache, for each tool alike
                 found = run(name, python, inputs[kind], options)
                 if found.get("records", counts[kind]) != counts[kind]:
                     found["error"] = f"wrote {found['records']} of {counts[kind]}"
-                runs[turn:] = [found]
+                runs[turn : turn + 1] = [found]
                 rate = f"{counts[kind] / found['seconds']:,.0f} a second"
                 keep(f"{turn + 1}/{options.rounds} {name} {kind}", found["error"] or rate)
     cases: dict[str, Any] = {
@@ -259,7 +264,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     sizes = {kind: bytes_below(folder) for kind, folder in inputs.items()}
     for name, kind in jobs:
-        figures = summary(state["runs"][f"{name} {kind}"], counts[kind], sizes[kind])
+        runs = state["runs"].get(f"{name} {inputs[kind].name}", [])
+        figures = summary(runs, counts[kind], sizes[kind])
         cases[kind.replace("fewer", "rows")]["ways"][name] = figures
     packages = {name: tool.get("packages") for name, tool in state["tools"].items()}
     return {
@@ -309,15 +315,17 @@ def main() -> None:
     parser.add_argument("--place", type=Path, help="directory for all that is made; it is kept")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--images", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2, help="0 only prepares")
     parser.add_argument("--tools", default=list(TOOLS), type=lambda text: text.split(","))
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one run")
+    parser.add_argument("--minutes", type=float, default=75, help="after which no run starts")
     parser.add_argument("--results-dir", type=Path, default=RESULTS, help="where the JSON goes")
     parser.add_argument("--table", type=Path, metavar="RESULT", help="print the tables of a result")
     options = parser.parse_args()
     if options.table:
         print(as_markdown(json.loads(options.table.read_text(encoding="utf-8"))))
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what runs, too
     found = measure(options)
     print(as_markdown(found))
     print(save("peers", found, directory=options.results_dir))
