@@ -307,7 +307,7 @@ def rows_of(found):
                 yield (
                     f"{escaped(case['about'])}: {way}",
                     f"{speed:,.0f} {unit}",
-                    size(max(of["peak_pss"])),
+                    size(max(of["peak_pss"]) if isinstance(of["peak_pss"], list) else of["peak_pss"]),
                 )
     for kind, loaders in found.get("runs", {}).items() if "facts" in found else ():
         for name, runs in loaders.items():

@@ -31,7 +31,7 @@ def as_svg(found: Mapping[str, Any]) -> str:
         f"{found['settings']['processes']} plain processes.",
     }
     labels = chart["labels"]
-    left = 27 + round(6.9 * max(map(len, labels.values())))
+    left = 27 + round(7.6 * max(map(len, labels.values())))
     longest = WIDTH - left - AFTER
     body, top = [], 10
     for case, of in found["cases"].items():
