@@ -311,8 +311,8 @@ def _no_dataset(path: str, file: str) -> str:
         hint = "it is a file: name the directory that 'beam-tfrecord write' made"
     elif glob.glob(os.path.join(glob.escape(path), "*.tfrec*")):
         hint = (
-            f"it has shards but no {file!r}, so it is incomplete, or its manifest was removed: "
-            "restore the manifest from a copy, or write the dataset again"
+            f"it has shards but no {file!r}: if another program wrote them, make them a dataset by "
+            "'beam-tfrecord write'; else restore the manifest from a copy"
         )
     else:
         hint = f"there is no {file!r}"

@@ -101,10 +101,10 @@ class BatchColumns:
         arrow = self.types.get(name, pa.null())
         is_list = _is_list(arrow)
         if not is_text(arrow.value_type if is_list else arrow):
-            raise UsageError(
-                f"categories has {name!r}, which is no text column that is read: leave it out, or "
-                "add it to columns"
-            )
+            what = f"{arrow} and no text: leave it out"
+            if name not in self.types:
+                what = "not read: leave it out, or add it to columns"
+            raise UsageError(f"categories has {name!r}, which is {what}")
         feature = self.schema[name]
         default = feature.default
         if default is not None and not is_list:

@@ -173,6 +173,11 @@ class Batch:
                     f"origin has {len(numbers)} row numbers for {self.data.num_rows} rows"
                 )
 
+    def __getitem__(self, name: object) -> object:
+        raise TypeError(
+            "a Batch holds many rows in columns: put bt.ToRows() before a step that takes one row"
+        )
+
     @property
     def num_rows(self) -> int:
         """Number of rows."""

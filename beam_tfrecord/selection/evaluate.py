@@ -114,6 +114,8 @@ def _check(values: Values, kind: str, what: str, *, is_column: bool = False) -> 
         return False
     if values.kind != kind:
         hint = "use --map" if is_column else _HINTS.get(values.kind, "use --map")
+        if values.kind == "date" and re.fullmatch(r"'\d{4}-\d\d-\d\d'", what):
+            hint = f"write DATE {what}"
         raise UsageError(
             f"--filter compares column {values.name!r} ({values.kind}) with {what}: {hint}"
         )

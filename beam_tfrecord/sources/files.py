@@ -130,7 +130,8 @@ def refuse_zips(files: Iterable[str]) -> None:
 def not_there(path: str) -> str:
     """Return the message for a local path or pattern that names no file, with the likely one."""
     if glob.has_magic(path):
-        return f"cannot read {path!r}: no file matches this pattern: check the path"
+        hint = f"pass {path + '/*'!r}" if glob.glob(path) else "check the path"
+        return f"cannot read {path!r}: no file matches this pattern: {hint}"
     directory, name = os.path.split(path.rstrip("/"))
     names = storage.list_names(directory or ".")
     hint = did_you_mean(name, names, "check the path")

@@ -236,7 +236,7 @@ def test_text_with_known_categories_becomes_numbers(path):
         row[mask].tolist() for row, mask in zip(x["tags"].numpy(), x["tags_mask"], strict=True)
     ]
     assert found == [[WORDS.index(tag) for tag in row] for row in tags]
-    with pytest.raises(UsageError, match="categories has 'tags', which is no text column that"):
+    with pytest.raises(UsageError, match="categories has 'tags', which is not read"):
         data.keras(label="city", columns=["km"], categories=both)
     few = data.keras(label="city", columns=["km"], categories={"city": CITIES[:2]})
     with pytest.raises(tf.errors.UnknownError, match="column 'city' has 'Graz', which is not one"):

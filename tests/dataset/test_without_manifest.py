@@ -95,6 +95,8 @@ def test_a_glob_needs_no_suffix(made, tmp_path):
         assert sum(one.records for one in bt.index(pattern)) == rows
     with pytest.raises(UsageError, match="no file matches this pattern"):
         bt.load(f"{tmp_path}/odd/q*")
+    with pytest.raises(UsageError, match=r"no file matches this pattern: pass '.*/od\*/\*'"):
+        bt.load(f"{tmp_path}/od*")
     with pytest.raises(UsageError, match="no dataset at"):
         bt.load(f"{tmp_path}/odd/*.txt")
     (tmp_path / "odd/notes.txt").unlink()
@@ -154,7 +156,7 @@ def test_a_dataset_without_its_manifest_is_no_directory_of_others(tmp_path):
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
     bt.write(tmp_path / "a.parquet", tmp_path / "ds")
     (tmp_path / "ds/manifest.json").unlink()
-    message = "it has shards but no .*: restore the manifest from a copy"
+    message = "it has shards but no .*; else restore the manifest from a copy"
     for call in (bt.load, bt.verify, lambda path: bt.write(path, tmp_path / "out")):
         with pytest.raises(UsageError, match=message):
             call(tmp_path / "ds")

@@ -28,6 +28,12 @@ SEQUENCE = example(n=1) + wire.field(2, wire.field(1, wire.field(1, b"l")))
 SPLITS = {"train": 0.8, "test": 0.2}
 
 
+def test_a_step_that_takes_rows_says_that_it_got_a_batch(tmp_path):
+    write_parquet(tmp_path / "a.parquet", sample_table(3))
+    with pytest.raises(RuntimeError, match=r"put bt\.ToRows\(\) before"), bt.pipeline() as p:
+        p | bt.ReadFromParquet(str(tmp_path / "a.parquet")) | beam.Map(lambda row: row["id"])
+
+
 @pytest.fixture(scope="module")
 def parquet(tmp_path_factory):
     return write_parquet(tmp_path_factory.mktemp("input"), sample_table(300), files=2)
