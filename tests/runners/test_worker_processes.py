@@ -107,16 +107,17 @@ class Step(beam.DoFn):
 """
 
 
-def test_two_workers_print_once_and_set_up_once_each(program, tmp_path):
+def test_workers_print_once_and_set_up_once_each(program, tmp_path):
     out, err, code = ended(program(STEP + WRITE + "print('parent', os.getpid())"))
     assert code == 0, err
     assert out.count("print of row 7\n") == 1
     assert err.count("warning of row 7") == 1
     assert "debug" not in err
     pids = {line.split()[1] for line in out.splitlines() if line.startswith("setup")}
-    assert len(pids) == 2
+    # One worker may have taken all rows before the other began.
+    assert len(pids) in (1, 2)
     assert last_line(out).split()[1] not in pids
-    assert out.count("setup") == out.count("teardown") == 2
+    assert out.count("setup") == out.count("teardown") == len(pids)
     rows = [bt.load(tmp_path / "out", split=split).arrow() for split in ("train", "test")]
     assert sorted(pa.concat_tables(rows)["n"].to_pylist()) == list(range(0, 3 * ROWS, 3))
 
