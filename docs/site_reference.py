@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import click
+import numpy as np
 import pyarrow as pa
 from docutils import nodes
 
@@ -297,7 +298,7 @@ def figures():
 
 def rows_of(found):
     """Yield what was done, how fast and in how much memory, of the files that say so."""
-    cases = found.get("cases")
+    cases, labels = found.get("cases"), found.get("chart", {}).get("labels", {})
     for case in cases.values() if isinstance(cases, dict) else ():
         if speed := case.get("medians", {}).get("rows_per_second"):
             yield escaped(case["about"]), f"{speed:,.0f} rows", size(case["medians"]["peak_rss"])
@@ -305,9 +306,9 @@ def rows_of(found):
             if speed := of["rows_per_second"]["median"]:
                 unit = case["unit"]
                 yield (
-                    f"{escaped(case['about'])}: {way}",
+                    f"{escaped(case['about'])}: {escaped(labels.get(way, way))}",
                     f"{speed:,.0f} {unit}",
-                    size(max(of["peak_pss"]) if isinstance(of["peak_pss"], list) else of["peak_pss"]),
+                    size(max(np.atleast_1d(of["peak_pss"]))),
                 )
     for kind, loaders in found.get("runs", {}).items() if "facts" in found else ():
         for name, runs in loaders.items():

@@ -144,7 +144,7 @@ def test_no_dataset(tmp_path):
     with pytest.raises(UsageError, match=r"no dataset at '.*file': it is a file: name the dir"):
         Manifest.load(tmp_path / "file")
     (tmp_path / "train-00000-of-00001.tfrecord").touch()
-    with pytest.raises(UsageError, match=r"it has shards but no .*; else restore the manifest from a"):
+    with pytest.raises(UsageError, match=r"it has shards but no .*; else restore the manifest"):
         Manifest.load(tmp_path)
 
 

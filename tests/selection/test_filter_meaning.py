@@ -227,7 +227,7 @@ def test_all_else_is_refused_with_its_place(text, message):
         ("x = 1", pa.bool_(), "column 'x' (boolean) with 1: write TRUE or FALSE"),
         ("x = 'a'", pa.binary(), "column 'x' (binary) with 'a': use --map"),
         ("x = 1", pa.list_(pa.int8()), "column 'x' (list<item: int8>) with 1: use --map"),
-        ("x > '2020-01-01'", pa.date32(), "column 'x' (date) with '2020-01-01': write DATE '2020-01-01'"),
+        ("x > '2020-01-01'", pa.date32(), "(date) with '2020-01-01': write DATE '2020-01-01'"),
         ("x > date '2020-01-01'", pa.timestamp("s"), "write TIMESTAMP '2024-12-31 23:59:59'"),
         ("x > timestamp '2020-01-01'", pa.timestamp("s", "UTC"), "such as Z"),
         ("x = y", pa.int8(), "column 'x' (number) with column 'y' (text): use --map"),
