@@ -109,7 +109,9 @@ class BatchColumns:
         default = feature.default
         if default is not None and not is_list:
             if default not in words:
-                raise UsageError(f"default {default!r} of {name!r} is not one of its categories")
+                raise UsageError(
+                    f"default {default!r} of {name!r} is not one of its categories: add it to them"
+                )
             default = words.index(default)
         self.types[name] = pa.list_(pa.int64()) if is_list else pa.int64()
         self._set(

@@ -130,7 +130,9 @@ def refuse_zips(files: Iterable[str]) -> None:
 def not_there(path: str) -> str:
     """Return the message for a local path or pattern that names no file, with the likely one."""
     if glob.has_magic(path):
-        hint = f"pass {path + '/*'!r}" if glob.glob(path) else "check the path"
+        hint = "check the path"
+        if glob.glob(path):
+            hint = f"it matches directories: pass {path.rstrip('/') + '/*.parquet'!r} or the like"
         return f"cannot read {path!r}: no file matches this pattern: {hint}"
     directory, name = os.path.split(path.rstrip("/"))
     names = storage.list_names(directory or ".")
