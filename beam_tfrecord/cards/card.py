@@ -131,8 +131,13 @@ def kept_about(file: str, given: Mapping[str, str | None]) -> dict[str, str]:
         raise DataError(f"{file} is not a JSON object of texts: correct or remove it")
     about = {**kept, **{key: text for key, text in given.items() if text is not None}}
     if file and about != kept:
-        put(file, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
+        put(file, json_bytes(about))
     return about
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a value as JSON that people read, in UTF-8."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _page(path: str | os.PathLike[str], dataset: Dataset, label: str | None) -> dict[str, Any]:

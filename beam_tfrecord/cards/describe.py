@@ -9,7 +9,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -19,19 +18,19 @@ from urllib.parse import quote
 from beam_tfrecord import native, storage
 from beam_tfrecord.base.text import cell
 from beam_tfrecord.cards import tfds
-from beam_tfrecord.cards.card import ABOUT_FILE, kept_about
+from beam_tfrecord.cards.card import ABOUT_FILE, json_bytes, kept_about
 from beam_tfrecord.dataset.load import load
 from beam_tfrecord.errors import DataError, TargetExists
 from beam_tfrecord.features.arrow_types import bare_type, is_binary
 from beam_tfrecord.features.feature import Feature, labels_text
 from beam_tfrecord.features.tf_columns import VALUES, TFColumn, tf_columns
 from beam_tfrecord.format.hashes import data_hash
-from beam_tfrecord.format.job_file import STORED_HASHES, read_job
+from beam_tfrecord.format.job_file import STORED_HASHES
 from beam_tfrecord.format.manifest import (
     Manifest,
     beside_manifest,
     directory_of,
-    generation_files,
+    generation_jobs,
     manifest_path,
     prefix_of,
 )
@@ -130,28 +129,24 @@ def describe(
         images = {of.name for of in manifest.schema.features if _has_images(file, of)}
     texts, left_out = _tfds_texts(file, manifest, about, images)
     croissant = _croissant(manifest, about, hashes, images)
-    texts = {"croissant.json": _json(croissant), **texts}
+    texts = {"croissant.json": json_bytes(croissant), **texts}
     files = {prefix_of(file) + name: text for name, text in texts.items()}
     listed = {"files": {of: data_hash(text) for of, text in files.items()}, "left_out": left_out}
     with storage.lease(directory):
         if storage.status(file) != entry:
             raise TargetExists(f"a job has changed {directory!r} meanwhile: describe it again")
         remove_described(file)
-        storage.put(beside_manifest(file, DESCRIBED), _json(listed))
+        storage.put(beside_manifest(file, DESCRIBED), json_bytes(listed))
         for name, text in files.items():
             storage.put(os.path.join(directory, name), text)
     return Described([os.path.join(directory, name) for name in files], left_out)
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
-
-
 def _hashes(file: str, manifest: Manifest) -> dict[str, tuple[str, int]]:
     """Return the SHA-256 and the size of each shard, whose bytes are those that were written."""
     expected: dict[str, str] = {}
-    for job_file, *_ in generation_files(file, manifest):
-        expected |= read_job(job_file).get(STORED_HASHES, {})
+    for job in generation_jobs(file, manifest):
+        expected |= job.get(STORED_HASHES, {})
     if not manifest.compression:
         expected |= {shard.path: shard.xxh64 for shard in manifest.shards}
 
@@ -204,8 +199,8 @@ def _tfds_texts(
     labels = {tfds.labels_file(of): labels_text(of.labels) for of in manifest.schema.features}
     labels.pop("", None)
     # The file that TensorFlow Datasets looks for comes last.
-    info = _json(tfds.dataset_info(manifest, about))
-    return {"features.json": _json(features), **labels, _INFO: info}, left_out
+    info = json_bytes(tfds.dataset_info(manifest, about))
+    return {"features.json": json_bytes(features), **labels, _INFO: info}, left_out
 
 
 def _croissant(

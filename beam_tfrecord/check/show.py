@@ -18,8 +18,8 @@ from beam_tfrecord.features.arrow_types import type_from_json, type_text
 from beam_tfrecord.features.feature import Feature
 from beam_tfrecord.features.python_rows import python_values, types_in
 from beam_tfrecord.features.schema import Schema
-from beam_tfrecord.format.job_file import SETTINGS, STORED_BYTES, read_job
-from beam_tfrecord.format.manifest import Manifest, beside_manifest, generation_files, manifest_path
+from beam_tfrecord.format.job_file import SETTINGS, STORED_BYTES
+from beam_tfrecord.format.manifest import Manifest, beside_manifest, generation_jobs, manifest_path
 from beam_tfrecord.format.rejects import REJECTS_FILE, REJECTS_SCHEMA
 from beam_tfrecord.loading.value_text import SINGLES, json_value, short_floats, short_text
 from beam_tfrecord.storage import public_path
@@ -78,7 +78,7 @@ def _jobs_of(path: str | os.PathLike[str], manifest: Manifest) -> list[dict[str,
     if not (manifest.fingerprint or manifest.sidecars):
         return [{}]
     try:
-        return [read_job(of[0]) for of in generation_files(manifest_path(path), manifest)]
+        return generation_jobs(manifest_path(path), manifest)
     except OSError:
         return [{}] * len(manifest.generations)
 

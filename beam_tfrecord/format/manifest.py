@@ -21,6 +21,7 @@ from beam_tfrecord.base.text import cell, format_size, html_table, listed
 from beam_tfrecord.errors import DataError, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import parse_sealed, sealed_lines, sum_text
+from beam_tfrecord.format.job_file import read_job
 from beam_tfrecord.format.layout import Strata, is_split_name
 from beam_tfrecord.format.manifest_parts import RULES, Generation, Shard, Split, check_names
 from beam_tfrecord.records.shard_index import index_name
@@ -372,6 +373,11 @@ def generation_files(manifest_file: str, manifest: Manifest) -> list[list[str]]:
         [os.path.join(directory, name) for name in one.names(prefix)]
         for one in manifest.generations
     ]
+
+
+def generation_jobs(manifest_file: str, manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the content of ``job.json`` of each generation; empty if it is missing or damaged."""
+    return [read_job(job) for job, *_ in generation_files(manifest_file, manifest)]
 
 
 def directory_of(manifest_file: str) -> str:

@@ -15,13 +15,12 @@ from beam_tfrecord.base.progress import Progress
 from beam_tfrecord.errors import TargetExists, UsageError
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.job_file import ARGUMENTS, INPUTS
-from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.manifest import Manifest, generation_jobs
 from beam_tfrecord.job_state.job import Target, directory_target
 from beam_tfrecord.jobs.fingerprint import listed_file, time_text
 from beam_tfrecord.jobs.run import run_beside
 from beam_tfrecord.jobs.settings import Settings, make_settings
 from beam_tfrecord.options.jobs import AppendOptions, WriteOptions
-from beam_tfrecord.publish.append import jobs_of
 from beam_tfrecord.publish.transaction import clear_dead
 from beam_tfrecord.sources.files import Listing, list_input
 
@@ -72,7 +71,7 @@ def compact_dataset(
 
 def _known_jobs(target: Target, manifest: Manifest) -> list[dict[str, Any]]:
     """Return the ``job.json`` of each generation; refuse a dataset that has lost one."""
-    jobs = list(jobs_of(target, manifest))
+    jobs = generation_jobs(target.manifest, manifest)
     if not all(jobs):
         name = manifest.generations[jobs.index({})].names("")[0]
         raise UsageError(

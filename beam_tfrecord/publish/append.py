@@ -11,14 +11,14 @@ import dataclasses
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_tfrecord.base.text import counted, listed
 from beam_tfrecord.errors import DataError, StorageError, TargetExists
 from beam_tfrecord.features.feature import Feature
-from beam_tfrecord.format.job_file import ARGUMENTS, INPUTS, PUBLICATION, STORED_HASHES, read_job
-from beam_tfrecord.format.manifest import Manifest, generation_files, prefix_of
+from beam_tfrecord.format.job_file import ARGUMENTS, INPUTS, PUBLICATION, STORED_HASHES
+from beam_tfrecord.format.manifest import Manifest, generation_jobs, prefix_of
 from beam_tfrecord.format.rejects import SAVED_FILE, join_rejects, load_rejects, rejects_hash
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.job_state.checkpoints import FinishedShard
@@ -62,7 +62,7 @@ def append_to_dataset(
         if entry is None:
             raise _replaced(target)
         before = Manifest.load(target.manifest)
-        jobs = list(jobs_of(target, before))
+        jobs = generation_jobs(target.manifest, before)
         published = [one.get(PUBLICATION) for one in jobs]
         if info[PUBLICATION] in published:
             _clean(job, lease)
@@ -117,12 +117,6 @@ def _compacted(
     old = frozenset(before.names(prefix))
     made = dataclasses.replace(made, info=info, stored=kept, replaces=old)
     return made, before.compacted(new, [*made.job_names, *rejects])
-
-
-def jobs_of(target: Target, manifest: Manifest) -> Iterator[dict[str, Any]]:
-    """Yield the ``job.json`` of each generation; empty for one that is missing or damaged."""
-    for job_file, *_ in generation_files(target.manifest, manifest):
-        yield read_job(job_file)
 
 
 def _clean(job: Job, lease: Lease) -> None:

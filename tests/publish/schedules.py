@@ -11,11 +11,11 @@ import os
 from beam_tfrecord.features.schema import Schema
 from beam_tfrecord.format.hashes import data_hash
 from beam_tfrecord.format.job_file import INPUTS, PUBLICATION
-from beam_tfrecord.format.manifest import Manifest
+from beam_tfrecord.format.manifest import Manifest, generation_jobs
 from beam_tfrecord.format.tally import Tally
 from beam_tfrecord.job_state.checkpoints import FinishedShard
 from beam_tfrecord.job_state.job import Job, Target
-from beam_tfrecord.publish.append import append_to_dataset, jobs_of
+from beam_tfrecord.publish.append import append_to_dataset
 from beam_tfrecord.publish.assemble import publish_dataset
 from beam_tfrecord.publish.transaction import (
     Note,
@@ -95,7 +95,8 @@ class Rows:
         """Append the rows, unless they are there."""
         manifest = Manifest.load(TARGET.manifest)
         if not any(
-            [self.name, 1, "", ""] in of.get(INPUTS, ()) for of in jobs_of(TARGET, manifest)
+            [self.name, 1, "", ""] in of.get(INPUTS, ())
+            for of in generation_jobs(TARGET.manifest, manifest)
         ):
             self._append(appends_to=manifest.origin)
 
