@@ -108,8 +108,7 @@ def reading_code(
     if kind == "tf" and label is not None:
         raise UsageError("--label is for --code keras and torch: leave it out")
     known = (seen or {}).get(filled[0], {})
-    images = [name for name, of in known.get("features", {}).items() if "image" in of]
-    if kind == "keras" and images:
+    if kind == "keras" and (images := _images(known)):
         kind, made = "keras_images", _image_parts(manifest.schema, label, images[0])
     else:
         made = makers[kind](manifest.schema, label, known)
@@ -148,6 +147,11 @@ def _torch_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
         raise UsageError(f"label {label!r} is no column of single values: {_choose(columns)}")
     learned: dict[str, Any] = {"label": None, "may_miss": False}
     if label is not None:
+        if images := _images(seen):
+            raise UsageError(
+                f"{images[0]!r} has images, and this program is for tables: use --code keras, or "
+                "pass image_size=(64, 64) to load(…).torch(…)"
+            )
         learned = _keras_parts(schema, label, seen)
         columns |= {name: str(first) for name, (first, _) in learned["days"].items()}
         columns |= {label: "None"} if learned["may_miss"] else {}
@@ -157,6 +161,11 @@ def _torch_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> 
         "text": [leaf.name for leaf in scalars if is_text(leaf.type) or leaf.store == "text"],
         "shapes": {o.name: o.shape for o in leaves if o.kind != BYTES and len(o.shape or ()) > 1},
     }
+
+
+def _images(seen: Mapping[str, Any]) -> list[str]:
+    """Return the columns in which images were seen."""
+    return [name for name, of in seen.get("features", {}).items() if "image" in of]
 
 
 def _missing_text(reading: Reading) -> str:
@@ -216,11 +225,6 @@ def _label_of(schema: Schema, leaves: dict[str, TFColumn], label: str | None) ->
 
 def _keras_parts(schema: Schema, label: str | None, seen: Mapping[str, Any]) -> dict[str, Any]:
     rows, columns = seen.get("examples", 0), seen.get("features", {})
-    if images := [name for name, of in columns.items() if "image" in of]:
-        raise UsageError(
-            f"{images[0]!r} has images, and this program is for tables: use --code keras, or pass "
-            "image_size=(64, 64) to load(…).torch(…)"
-        )
     numbers = [name for name, of in columns.items() if re.fullmatch(r"u?int\d+", of["type"])]
     differing = [n for n in numbers if columns[n]["distinct"] >= 0.9 * rows >= _LEAST_ROWS]
     ids = [name for name in differing if name != label]
