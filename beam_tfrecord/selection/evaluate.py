@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from beam_tfrecord.base.text import not_found
 from beam_tfrecord.errors import UsageError
 from beam_tfrecord.features.arrow_types import is_text
-from beam_tfrecord.selection.parse import SIGNS, TRUE, ColumnRef, Condition, Literal, Node
+from beam_tfrecord.selection.parse import DAY, SIGNS, TRUE, ColumnRef, Condition, Literal, Node
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MS = 86_400_000
@@ -114,7 +114,7 @@ def _check(values: Values, kind: str, what: str, *, is_column: bool = False) -> 
         return False
     if values.kind != kind:
         hint = "use --map" if is_column else _HINTS.get(values.kind, "use --map")
-        if values.kind == "date" and re.fullmatch(r"'\d{4}-\d\d-\d\d'", what):
+        if (values.kind, kind) == ("date", "text") and DAY.fullmatch(what[1:-1]):
             hint = f"write DATE {what}"
         raise UsageError(
             f"--filter compares column {values.name!r} ({values.kind}) with {what}: {hint}"

@@ -119,7 +119,7 @@ GUIDE = "see docs/filter.md"
 # Larger than any exponent of a number that Arrow holds, and small enough to compute with.
 _MOST_EXPONENT = 500
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)"
     r"(?:[ T](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -327,7 +327,7 @@ class _Parser:
         if not starts:
             return UsageError(f"--filter: {cell(self._text)!r} {reason}")
         near = self._text[min(starts) : max(stops) + 1]
-        if _DAY.fullmatch(near):
+        if DAY.fullmatch(near):
             reason = f"is no date: write DATE '{near}'"
         return UsageError(f"--filter: {cell(near)!r} at character {min(starts) + 1} {reason}")
 
