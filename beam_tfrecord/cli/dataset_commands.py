@@ -283,12 +283,13 @@ def card(inputs: tuple[str, ...], **flags: Any) -> None:
 
 def write_beside(output: str, *, card: bool, describe: bool) -> None:
     """Write the card of a dataset, and the files by which other tools read it, as asked."""
-    from beam_tfrecord.cards.card import card as write_card
-    from beam_tfrecord.cards.describe import describe as write_description
-
     if card:
+        from beam_tfrecord.cards.card import card as write_card
+
         print_message(f"wrote {write_card(output)}")
     if describe:
+        from beam_tfrecord.cards.describe import describe as write_description
+
         print_message(str(write_description(output)))
 
 
