@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.pages import blocks_of, console
 from tests.helpers.repository import ROOT
 
-PAGE = (ROOT / "docs" / "tutorial-database-to-flink.md").read_text(encoding="utf-8")
+PAGE = ROOT / "docs" / "tutorial-database-to-flink.md"
 
 
 def _run(commands):
@@ -23,14 +24,16 @@ def test_the_bytes_of_the_tutorial_are_those_of_a_local_run(cluster, tmp_path, m
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     Path("options.txt").write_text(shlex.join(cluster.arguments))
     said, names = "", {}
-    for language, text in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
-        if language == "python":
-            exec(text, names)
-        elif language == "console":
-            said = _run("\n".join(re.findall(r"^\$ ((?:.*\\\n)*.*)", text, re.MULTILINE)))
-        elif "options.txt" in text:
+    for block in blocks_of(PAGE):
+        if block.language == "python":
+            exec(block.text, names)
+        elif block.language == "console":
+            said = _run("".join(command for command, _ in console(block)))
+        elif "options.txt" in block.text:
             # The cluster of the tests is the one that these lines fetch, start and end.
-            said = _run(re.sub(r"^(git clone|beam-tfrecord/).*\n", "", text, flags=re.MULTILINE))
+            said = _run(
+                re.sub(r"^(git clone|beam-tfrecord/).*\n", "", block.text, flags=re.MULTILINE)
+            )
             assert "wrote 26,952 rows in 2 splits, 2 shards (2.9 MB) to there/" in said
             assert "the data is the same" in said
             assert said.count(": the same bytes") == 2

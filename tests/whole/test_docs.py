@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import doctest
 import fnmatch
 import inspect
@@ -39,6 +38,7 @@ from beam_tfrecord import errors
 from beam_tfrecord.cli.main import cli
 from beam_tfrecord.features.arrow_types import type_from_json
 from tests.helpers import formats, warm
+from tests.helpers.pages import blocks_of, console
 from tests.helpers.repository import ROOT, tracked_files
 
 DOCS = ROOT / "docs"
@@ -53,61 +53,6 @@ FAST = {"types.md", "stop-and-resume.md"}
 NOT_RUN = {"notebooks.md"}
 # Flags of other programs that the text names.
 FOREIGN_FLAGS = {"--all", "--artifacts-dir", "--force-reinstall", "--no-deps", "-c", "-e", "-m"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """A fenced block.
-
-    Attributes:
-        language: What follows the opening fence.
-        text: What is between the fences.
-        page: Path of the page.
-        line: Number of its first line in the page, from 1.
-    """
-
-    language: str
-    text: str
-    page: Path
-    line: int
-
-    @property
-    def file(self):
-        """Name of the file that the block is to be saved as."""
-        named = re.match(r"# ([\w.]+\.py)\n", self.text)
-        return named and named[1]
-
-    def compiled(self):
-        """Compile it as a file in the current directory, with the line numbers of the page.
-
-        TensorFlow reads the source of functions, and tracebacks show it.
-        """
-        file = Path(f"{self.page.stem}-{self.line}.py").absolute()
-        file.write_text("\n" * (self.line - 1) + self.text)
-        return compile(file.read_text(), str(file), "exec")
-
-
-def blocks_of(page):
-    """Return the fenced blocks of a page, in order."""
-    blocks, opened = [], None
-    lines = TEXTS[page].splitlines()
-    for number, line in enumerate(lines, 1):
-        if line.startswith("```") and opened is None:
-            opened = number
-        elif line == "```" and opened is not None:
-            text = "".join(f"{line}\n" for line in lines[opened : number - 1])
-            blocks.append(Block(lines[opened - 1][3:], text, page, opened + 1))
-            opened = None
-    assert opened is None, page
-    return blocks
-
-
-def console(block):
-    """Yield every command of a console block, and the output that is shown for it."""
-    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-        command = re.match(r"(?:.*\\\n)*.*\n", part)
-        assert command is not None
-        yield command[0], part[command.end() :]
 
 
 def commands(*languages):
@@ -315,8 +260,12 @@ def test_commands_that_tests_cannot_run_are_parsed(words):
         cli.commands[name].make_context(name, arguments, parent=group)
 
 
+def without_blocks(text):
+    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
 def test_flags_in_the_text_exist():
-    text = re.sub(r"^```.*?^```$", "", "\n".join(TEXTS.values()), flags=re.DOTALL | re.MULTILINE)
+    text = without_blocks("\n".join(TEXTS.values()))
     # What follows a lone -- is Beam's.
     spans = [re.sub(r"(^| )-- .*", "", span) for span in re.findall(r"`([^`\n]+)`", text)]
     named = {flag for span in spans for flag in FLAG.findall(span)}
@@ -395,7 +344,7 @@ def test_names_and_files_of_the_project_exist():
 
 def anchors(page):
     """Return the anchors of the headings of a page, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = without_blocks(page.read_text("utf-8"))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -430,7 +379,7 @@ def test_a_pattern_for_the_shards_of_a_split_fits_no_other_split():
 
 def sentences(page):
     """Yield the sentences of a page outside of its blocks, and the cells of its tables."""
-    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", TEXTS[page], flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", without_blocks(TEXTS[page]), flags=re.DOTALL)
     text = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
     for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) ?)", text):
         ends = r"\|" if part.lstrip().startswith("|") else r"(?<=[.!?])[\"')*_]*\s"

@@ -6,20 +6,19 @@ They are ``py`` blocks, which `test_docs` does not run.
 import ast
 import functools
 import inspect
-import re
 
 import pytest
 
 import beam_tfrecord as bt
+from tests.helpers.pages import blocks_of
 from tests.helpers.repository import ROOT
 
 METHODS = ("tf", "keras", "torch", "grain", "of_shards", "batches")
 BLOCKS = [
-    pytest.param(block, id=f"{page.stem}-{number}")
+    pytest.param(block.text, id=f"{page.stem}-{block.line}")
     for page in sorted((ROOT / "docs").glob("*.md"))
-    for number, block in enumerate(
-        re.findall(r"^```py\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL), 1
-    )
+    for block in blocks_of(page)
+    if block.language == "py"
 ]
 
 
